@@ -1,0 +1,203 @@
+"""A Hypothesis state machine over a ghost deployment: every event a worker can meet, in any order.
+
+Subclass :class:`WorkerMachine` to change the pools or the number of workers; run it with
+``hypothesis.stateful.run_state_machine_as_test`` or as ``WorkerMachine.TestCase``. Needs hypothesis, not torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pdsched import ClusterConfig, SchedulerConfig
+from pdsched.testing.deployment import GhostDeployment
+from pdsched.testing.ghost import VOCABULARY
+from pdsched.testing.host import GhostHost, HostConfig
+
+MILLISECOND = 1_000_000
+
+EXECUTED: Counter[str] = Counter()
+"""Rules executed so far in this process, by name."""
+
+picks = st.integers(min_value=0, max_value=2**16)
+"""An index into whatever there is, taken modulo its length."""
+
+
+@st.composite
+def prompts(draw: st.DrawFn, families: int = 3, longest: int = 40) -> list[int]:
+    """Prompts that share prefixes: a few families, each a fixed sequence, cut anywhere, sometimes with a tail."""
+    family = draw(st.integers(0, families - 1))
+    length = draw(st.integers(1, longest))
+    head = [(7 * family + 13 * index + index * index) % VOCABULARY for index in range(length)]
+    return head + draw(st.lists(st.integers(0, VOCABULARY - 1), max_size=3))
+
+
+@st.composite
+def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
+    """Tiny pools, so that everything runs out; mostly a 4-bit block hash, so that collisions are common."""
+    max_num_seqs = draw(st.integers(1, 4))
+    return SchedulerConfig(
+        num_blocks=draw(st.integers(8, 24)),
+        block_size=draw(st.sampled_from([1, 3, 4, 7])),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=draw(st.integers(max_num_seqs, 24)),
+        chunk_size=draw(st.none() | st.integers(1, 12)),
+        max_steps_in_flight=draw(st.integers(1, 3)),
+        prefix_caching=draw(st.sampled_from([True, True, True, False])),
+        watermark_blocks=draw(st.integers(0, 2)),
+        hash_bits=draw(st.sampled_from([4, 4, 64])),
+        seeded_bug=WorkerMachine.seeded_bug,
+    )
+
+
+class WorkerMachine(RuleBasedStateMachine):
+    """Requests through prefill, decode and `both` workers, with every fault."""
+
+    roles: ClassVar[list[str]] = ["prefill", "decode"]
+    seeded_bug: ClassVar[str | None] = None
+    """Name of a bug planted in the core, to prove that the machine finds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_id = 1
+
+    @initialize(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        """Starts the workers and lets them be welcomed."""
+        hosts = [
+            HostConfig(index, role, data.draw(scheduler_configs()), kill_after_ns=3000 * MILLISECOND)
+            for index, role in enumerate(self.roles)
+        ]
+        cluster = ClusterConfig(epoch=1, lease_ns=300 * MILLISECOND, heartbeat_ns=100 * MILLISECOND)
+        self.deployment = GhostDeployment(hosts, cluster)
+        for _ in range(4):
+            for connection in self.deployment.connections():
+                self.deployment.deliver(connection)
+
+    def host(self, pick: int) -> GhostHost | None:
+        """Some host that is not frozen."""
+        awake = self.deployment.awake()
+        return awake[pick % len(awake)] if awake else None
+
+    @rule(prompt=prompts(), max_tokens=st.integers(1, 12), stops=st.lists(st.integers(0, VOCABULARY - 1), max_size=6))
+    def add(self, prompt: list[int], max_tokens: int, stops: list[int]) -> None:
+        """A client comes; one whose prompt fits nowhere is told so at once."""
+        EXECUTED["add"] += 1
+        try:
+            self.deployment.submit(self.next_id, prompt, max_tokens, stops)
+        except ValueError as error:
+            assert str(len(prompt)) in str(error), f"the text does not name the length: {error}"
+        self.next_id += 1
+
+    @rule(pick=picks)
+    def deliver(self, pick: int) -> None:
+        """A message arrives."""
+        EXECUTED["deliver"] += 1
+        if connections := self.deployment.connections():
+            self.deployment.deliver(connections[pick % len(connections)])
+
+    @rule(pick=picks)
+    def repeat(self, pick: int) -> None:
+        """An old message arrives again."""
+        EXECUTED["repeat"] += 1
+        if self.deployment.delivered:
+            self.deployment.repeat(-1 - pick % len(self.deployment.delivered))
+
+    @rule(pick=picks)
+    def plan(self, pick: int) -> None:
+        """A worker plans a step."""
+        EXECUTED["plan"] += 1
+        if host := self.host(pick):
+            host.plan()
+
+    @rule(pick=picks)
+    def run(self, pick: int) -> None:
+        """A worker's device runs a step."""
+        EXECUTED["run"] += 1
+        if host := self.host(pick):
+            host.run()
+
+    @rule(pick=picks, which=picks)
+    def complete(self, pick: int, which: int) -> None:
+        """A step's result comes back, not always in order."""
+        EXECUTED["complete"] += 1
+        if host := self.host(pick):
+            host.complete(lambda count: which % count)
+
+    @rule(pick=picks, fraction=st.floats(0, 1))
+    def fail(self, pick: int, fraction: float) -> None:
+        """A step fails half-way."""
+        EXECUTED["fail"] += 1
+        if host := self.host(pick):
+            host.fail(fraction)
+
+    @rule(pick=picks, which=picks, runs=st.integers(1, 4))
+    def copy(self, pick: int, which: int, runs: int) -> None:
+        """A transfer moves on."""
+        EXECUTED["copy"] += 1
+        if (host := self.host(pick)) and host.copies:
+            host.copy(which % len(host.copies), runs)
+
+    @rule(pick=picks, which=picks, runs=st.integers(0, 4))
+    def lose_transfer(self, pick: int, which: int, runs: int) -> None:
+        """A transfer breaks off."""
+        EXECUTED["lose_transfer"] += 1
+        if (host := self.host(pick)) and host.copies:
+            host.copy(which % len(host.copies), runs, lose=True)
+
+    @rule(pick=picks)
+    def abort(self, pick: int) -> None:
+        """A client leaves (or one that has left leaves again)."""
+        EXECUTED["abort"] += 1
+        if self.deployment.clients:
+            ids = sorted(self.deployment.clients)
+            self.deployment.abort(ids[pick % len(ids)])
+
+    @precondition(lambda self: self.deployment.faults < 3)
+    @rule(pick=picks)
+    def lose_worker(self, pick: int) -> None:
+        """A process dies and comes back with an empty memory."""
+        EXECUTED["lose_worker"] += 1
+        hosts = sorted(self.deployment.hosts)
+        self.deployment.kill(self.deployment.hosts[hosts[pick % len(hosts)]].peer)
+
+    @rule(pick=picks)
+    def freeze(self, pick: int) -> None:
+        """A process stops, as by SIGSTOP."""
+        EXECUTED["freeze"] += 1
+        if host := self.host(pick):
+            self.deployment.frozen.add(host.peer)
+
+    @rule()
+    def thaw(self) -> None:
+        """All go on."""
+        EXECUTED["thaw"] += 1
+        self.deployment.frozen.clear()
+
+    @rule(milliseconds=st.sampled_from([1, 20, 100, 150, 350, 1000, 4000]))
+    def wait(self, milliseconds: int) -> None:
+        """Time passes."""
+        EXECUTED["wait"] += 1
+        self.deployment.advance(milliseconds * MILLISECOND)
+
+    @rule(rounds=st.integers(1, 3))
+    def work(self, rounds: int) -> None:
+        """Some undisturbed work."""
+        EXECUTED["work"] += 1
+        for _ in range(rounds):
+            self.deployment.round()
+
+    @invariant()
+    def integrity(self) -> None:
+        """Every machine is whole after every rule."""
+        if hasattr(self, "deployment"):
+            self.deployment.check()
+
+    def teardown(self) -> None:
+        """Everything ends, exactly once, and every pool is whole."""
+        if hasattr(self, "deployment"):
+            self.deployment.settle()
+            self.deployment.check()

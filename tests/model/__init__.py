@@ -1,0 +1,1 @@
+"""The model side: pool, attention, runner, sampling, loading and fetching."""
