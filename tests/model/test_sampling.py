@@ -183,3 +183,22 @@ def test_siblings_and_seeds_differ_and_preemption_does_not(tiny: Callable[[str],
     assert run(SamplingParams(temperature=1.0, seed=9), preempt_after=8) == base
     assert run(SamplingParams(temperature=1.0, seed=9, sibling=1)) != base
     assert run(SamplingParams(temperature=1.0, seed=10)) != base
+
+
+def test_min_tokens_counts_from_the_prompts_end(tiny: Callable[[str], Tiny]) -> None:
+    """Greedy too: the token that would come third is kept out until four have come, or comes if two were asked for."""
+    case = tiny("llama")
+    base = case.expected[1][:10]
+    stop = base[2]
+    assert stop not in base[:2]
+
+    def run(min_tokens: int) -> list[int]:
+        planner = Planner(160, 16, num_rows=6)
+        extra = SamplingParams(min_tokens=min_tokens, stop_token_ids=(stop,)).encode()
+        planner.add(1, case.prompts[1], 10, extra)
+        return planner.run(case.runner(16))[1]
+
+    assert run(2) == base
+    late = run(4)
+    assert late[:2] == base[:2]
+    assert stop not in late[:4]

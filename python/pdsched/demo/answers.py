@@ -12,7 +12,8 @@ from pdsched.demo.view import watch
 from pdsched.engine import Engine
 from pdsched.engine.stats import RequestStats
 
-MAX_TOKENS = 96
+MAX_TOKENS = {True: 48, False: 96}
+"""Tokens of an answer at most, in a short and in a full run."""
 
 
 async def answer(console: Console, engine: Engine, short: bool) -> list[RequestStats]:
@@ -21,7 +22,7 @@ async def answer(console: Console, engine: Engine, short: bool) -> list[RequestS
     names = Names()
     engine.forget()
     async with watch(console, engine, "Answers: prompts are computed on worker 1, tokens come from worker 2", names):
-        await asyncio.gather(*(_ask(engine, prompt, names) for prompt in prompts))
+        await asyncio.gather(*(_ask(engine, prompt, names, MAX_TOKENS[short]) for prompt in prompts))
     console.print()
     for number, name in names.names.items():
         prompt = next(prompt for prompt in prompts if prompt.name == name)
@@ -32,9 +33,9 @@ async def answer(console: Console, engine: Engine, short: bool) -> list[RequestS
     return list(engine.requests.values())
 
 
-async def _ask(engine: Engine, prompt: Prompt, names: Names) -> None:
+async def _ask(engine: Engine, prompt: Prompt, names: Names, max_tokens: int) -> None:
     number = engine.next_id()
     names.names[number] = prompt.name
     names.texts[number] = ""
-    async for output in engine.generate(prompt.messages, max_tokens=MAX_TOKENS, request_id=number):
+    async for output in engine.generate(prompt.messages, max_tokens=max_tokens, request_id=number):
         names.texts[number] += output.text

@@ -20,7 +20,9 @@ from pdsched.engine.stats import RequestStats
 MAX_STREAM_TOKENS = 4000
 """Streams run until they are ended; this only keeps a forgotten one finite."""
 BASELINE_GAPS = 600
-"""Gaps that a decode-only baseline collects."""
+"""Gaps that a baseline collects …"""
+BASELINE_SECONDS = 30.0
+"""… unless that takes longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,11 @@ async def _clients(engine: Engine, names: Names) -> AsyncIterator[Clients]:
         await idle(engine)
 
 
-async def measure(engine: Engine, key: str, scenario: Scenario, names: Names) -> Measurement:
-    """Streams first; when all decode, the long prompts at their times, until the last one has its first token."""
+async def measure(engine: Engine, key: str, scenario: Scenario, names: Names, at_least_s: float = 0.0) -> Measurement:
+    """Streams first; when all decode, the long prompts at their times, until the last one has its first token.
+
+    `at_least_s` keeps the window open, up to that length, until `BASELINE_GAPS` gaps are in it.
+    """
     async with _clients(engine, names) as clients:
         streams = await _start_streams(clients, scenario.streams)
         await asyncio.sleep(LEAD_SECONDS)
@@ -135,6 +140,8 @@ async def measure(engine: Engine, key: str, scenario: Scenario, names: Names) ->
             await asyncio.sleep(max(0.0, window.start_ns / 1e9 + i * scenario.spacing_s - time.monotonic()))
             waits.append(clients.ask(name, prompt, LONG_ANSWER))
         longs = list(await asyncio.gather(*waits))
+        while window.seconds() < at_least_s and window.gaps(streams) < BASELINE_GAPS:
+            await asyncio.sleep(0.2)
         return await window.close(key, streams, longs)
 
 
@@ -146,8 +153,8 @@ async def measure_decode_only(engine: Engine, key: str, scenario: Scenario, name
         streams = await _start_streams(clients, scenario.streams)
         await asyncio.sleep(LEAD_SECONDS)
         window = _Window(engine)
-        while sum(int((stats.gap_ends_ns() > window.start_ns).sum()) for stats in streams) < BASELINE_GAPS:
-            await asyncio.sleep(0.5)
+        while window.gaps(streams) < BASELINE_GAPS and window.seconds() < BASELINE_SECONDS:
+            await asyncio.sleep(0.2)
         return await window.close(key, streams, longs)
 
 
@@ -169,6 +176,14 @@ class _Window:
         self._engine = engine
         self._cpu = _cpu_seconds()
         self.start_ns = time.monotonic_ns()
+
+    def seconds(self) -> float:
+        """Its length so far."""
+        return (time.monotonic_ns() - self.start_ns) / 1e9
+
+    def gaps(self, streams: Sequence[RequestStats]) -> int:
+        """Gaps that ended in it so far."""
+        return sum(int((stats.gap_ends_ns() > self.start_ns).sum()) for stats in streams)
 
     async def close(self, key: str, streams: list[RequestStats], longs: list[RequestStats]) -> Measurement:
         """End it now, and wait for the workers' figures of it."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -51,10 +52,11 @@ async def run_demo(console: Console, model: str, *, short: bool, folder: Path, c
     rows = figures(measured, transfers, time.monotonic() - since, short)
     panels = [_panel(setup, measured) for setup in setups]
     where = f"{engine.info.name} on {machine()['cpu']}, one core per worker"
-    where += f", {len(scenario.longs)} prompts of at least {MIN_LONG} tokens"
+    where += f"; long prompts (at least {MIN_LONG} tokens): {len(scenario.longs)}"
     picture = draw(panels, folder / "demo.png", where)
     report = write_report("demo", rows, command, raw=raw(measured), folder=folder)
-    console.print(markdown(rows), markup=False, highlight=False)
+    numbers = [row for row in rows if not isinstance(row.value, str)]
+    console.print(markdown(numbers), markup=False, highlight=False, soft_wrap=True)
     console.print("\n".join(f"{what}: {text}" for what, text in COMPARED.items()), markup=False, highlight=False)
     console.print(f"\nWritten: {picture} and {report}", highlight=False)
     return rows
@@ -104,9 +106,12 @@ async def _measure_all(
         baseline = BASELINE_OF[setup.key]
         if setup.key == "a":
             continue  # shares its baseline with (b), which has the same streams and batch sizes
-        run = measure_decode_only if setup.key == "b" else measure
         async with watch(console, engine, f"Baseline of ({setup.key}): the same streams without any prefill", names):
-            measured[baseline] = await run(engine, baseline, scenario, names)
+            if setup.key == "b":
+                measured[baseline] = await measure_decode_only(engine, baseline, scenario, names)
+            else:
+                length = measured[setup.key].seconds
+                measured[baseline] = await measure(engine, baseline, scenario, names, at_least_s=length)
     return measured
 
 
@@ -120,25 +125,27 @@ def _transfers(engine: Engine, run: Measurement) -> list[TransferRow]:
 
 
 def _table(setups: list[SetUp], measured: Mapping[str, Measurement]) -> Table:
-    table = Table(title="The same arrivals on the same two cores", title_justify="left")
-    columns = ("TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "ITL max", "p99 / baseline", "tokens/s")
-    table.add_column("set-up")
-    for name in columns:
-        table.add_column(name, justify="right")
-    names = {setup.key: f"({setup.key}) {setup.name}" for setup in setups}
+    """At most 80 columns."""
+    table = Table(
+        title="The same arrivals on the same two cores", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column("set-up", no_wrap=True)
+    for column in ("TTFT p50 / p99 s", "ITL p50 / p99 / max ms", "p99 vs base", "tokens/s"):
+        table.add_column(column, justify="right")
+    names = {setup.key: f"({setup.key}) {setup.label}" for setup in setups}
     for key, run in measured.items():
-        gaps = run.gaps_s()
+        gaps = run.gaps_s() * 1e3
         ttfts = [stats.ttft_ns / 1e9 for stats in run.longs if stats.ttft_ns is not None]
         base = BASELINE_OF.get(key)
+        of = " and ".join(f"({other})" for other, its_base in BASELINE_OF.items() if its_base == key)
         table.add_row(
-            names.get(key, f"baseline of {', '.join(k for k, b in BASELINE_OF.items() if b == key)}: no prefill"),
-            *(f"{percentile(ttfts, q):.2f} s" if base else "" for q in (50, 99)),
-            *(f"{percentile(gaps, q) * 1e3:.0f} ms" for q in (50, 99)),
-            f"{gaps.max() * 1e3:.0f} ms",
+            names.get(key, f"no prefill, for {of}"),
+            " / ".join(f"{percentile(ttfts, q):.1f}" for q in (50, 99)) if base else "",
+            f"{percentile(gaps, 50):.0f} / {percentile(gaps, 99):.0f} / {gaps.max():.0f}",
             f"{ratio_to_baseline(run, measured[base]):.2f}x" if base else "",
             f"{run.tokens_per_s():.1f}",
         )
-    table.caption = "TTFT of the long prompts; ITL of the streams while long prompts are prefilled"
+    table.caption = "TTFT of the long prompts; ITL of the streams while they are prefilled"
     return table
 
 

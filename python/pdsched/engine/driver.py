@@ -82,7 +82,7 @@ class ClusterDriver:
         while (action := self.cluster.poll_action()) is not None:
             if isinstance(action, _core.Send):
                 # A worker's letter box outlives its lives; the core itself drops what is for another life.
-                self._mailbox.send(action.to[0], action.data)
+                self._mailbox.send(None if action.to is None else action.to[0], action.data)
             else:
                 self._on_action(action)
         self._write_log()

@@ -25,7 +25,7 @@ from pdsched.engine.errors import EngineError
 from pdsched.engine.launcher import Launcher
 from pdsched.engine.monitor import Monitor
 from pdsched.engine.output import Piece, RequestOutput, TokenStream
-from pdsched.engine.stats import RequestStats
+from pdsched.engine.stats import RequestStats, WorkerLoad
 from pdsched.engine.worker_process import Exit
 from pdsched.model.info import ModelInfo
 from pdsched.model.sampling import GREEDY, SamplingParams
@@ -34,6 +34,11 @@ from pdsched.transfer import PeerId
 from pdsched.worker.control import Inspection
 from pdsched.worker.event_log import EventLog, cluster_log
 from pdsched.worker.mailbox import Mailbox
+
+KEPT_REQUESTS = 1000
+"""Requests whose statistics are kept, those that are unfinished not counted."""
+EPOCH = 1
+"""The workers are this engine's own children: they have seen no other cluster."""
 
 Prompt = str | Sequence[int] | npt.NDArray[np.integer] | Sequence[Mapping[str, str]]
 """Plain text, token ids, or a chat: mappings with `role` and `content`."""
@@ -47,7 +52,7 @@ class Engine:
         self.config = config
         self.info = ModelInfo.load(config.model)
         self.requests: dict[int, RequestStats] = {}
-        """Every request since the last `forget`, by id, in the order of submission."""
+        """Requests since the last `forget`, by id, in the order of submission; of the finished ones the newest."""
         self.exits: list[tuple[PeerId, Exit]] = []
         """Workers that ended without being told to."""
         self.workers_up: dict[PeerId, str] = {}
@@ -88,9 +93,9 @@ class Engine:
         """Figures that the workers sent."""
         return _running(self._monitor)
 
-    def loads(self) -> list[_core.WorkerLoad]:
+    def loads(self) -> list[WorkerLoad]:
         """How full each worker is, as the cluster sees it."""
-        return _running(self._driver).cluster.loads()
+        return [WorkerLoad(**load) for load in _running(self._driver).cluster.loads()]
 
     def next_id(self) -> int:
         """A request number that this engine has not given out yet, for `generate(request_id=...)`."""
@@ -124,6 +129,10 @@ class Engine:
         be served: empty prompt, longer than model or pool, a number in use, a value out of range.
         """
         driver = _running(self._driver)
+        if max_tokens < 1 or min_tokens < 0:
+            raise ValueError(
+                f"max_tokens must be at least 1 and min_tokens at least 0, got {max_tokens} and {min_tokens}"
+            )
         token_ids = self.encode(prompt)
         text = self.tokenizer.stream() if decode else None
         number = self.next_id() if request_id is None else request_id
@@ -136,6 +145,7 @@ class Engine:
             raise ValueError(f"request id {number} is in use by an unfinished request")
         stream = self._streams[number] = TokenStream(number)
         self.requests[number] = RequestStats(number, len(token_ids), time.monotonic_ns())
+        self._drop_oldest()
         try:
             driver.submit(request)
         except BaseException:
@@ -208,7 +218,7 @@ class Engine:
         self._monitor = Monitor(self._context, launcher.telemetry)
         record = self.config.record
         self._log = None if record is None else cluster_log(str(record))
-        cluster = _core.Cluster(_core.ClusterConfig(**self.config.cluster), record=record is not None)
+        cluster = _core.Cluster(_core.ClusterConfig(EPOCH, **self.config.cluster), record=record is not None)
         self._driver = ClusterDriver(cluster, self._mailbox, self._log, self._perform)
         for worker_id in launcher.worker_ids:
             self._mailbox.connect(worker_id, launcher.mailbox(worker_id))
@@ -231,9 +241,18 @@ class Engine:
 
     def _worker_exited(self, peer: PeerId, end: Exit) -> None:
         self.exits.append((peer, end))
+        self._up.set()
         if self._driver is not None and self._mailbox is not None:
             self._mailbox.disconnect(peer[0])
             self._driver.worker_dead(peer)
+
+    def _drop_oldest(self) -> None:
+        """A server runs for months: statistics of finished requests do not pile up."""
+        excess = len(self.requests) - len(self._streams) - KEPT_REQUESTS
+        if excess > 0:
+            finished = (number for number in self.requests if number not in self._streams)
+            for number in list(itertools.islice(finished, excess)):
+                del self.requests[number]
 
     def _stops(
         self, sampling: SamplingParams, min_tokens: int, stop_token_ids: Sequence[int], ignore_eos: bool
@@ -258,7 +277,7 @@ class Engine:
                 self._finish(action)
             case _core.Entered():
                 if (stats := self.requests.get(action.request)) is not None:
-                    stats.state, stats.prefill, stats.decode = action.phase, action.prefill, action.decode
+                    stats.enter(action.phase, action.prefill, action.decode)
             case _core.WorkerUp():
                 self.workers_up[action.peer] = action.role
                 self._up.set()
@@ -279,7 +298,7 @@ class Engine:
             stats.finished_ns, stats.reason, stats.state = time.monotonic_ns(), action.reason, "finished"
         if (stream := self._streams.pop(action.request, None)) is not None:
             index = len(stats.token_ns) if stats is not None else 0
-            stream.put(Piece(_NO_TOKENS, index, action.reason, tuple(action.timing)))
+            stream.put(Piece(_NO_TOKENS, index, action.reason, action.detail, tuple(action.timing)))
 
 
 T = TypeVar("T")
@@ -288,9 +307,8 @@ _NO_TOKENS: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 def _output(number: int, piece: Piece, text: TextStream | None) -> RequestOutput:
     words = "" if text is None else "".join([text.push(token) for token in piece.token_ids.tolist()])
-    return RequestOutput(
-        number, piece.token_ids, piece.index, words, piece.reason is not None, piece.reason, piece.timing
-    )
+    ended = piece.reason is not None
+    return RequestOutput(number, piece.token_ids, piece.index, words, ended, piece.reason, piece.detail, piece.timing)
 
 
 def _running(part: T | None) -> T:

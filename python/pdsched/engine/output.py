@@ -26,6 +26,8 @@ class RequestOutput:
     finished: bool = False
     reason: str | None = None
     """Why it ended: stop, length, abort, capacity, timeout, refused or error."""
+    detail: str | None = None
+    """In words, where the reason alone does not say enough."""
     timing: tuple[tuple[str, int], ...] = ()
     """(phase, time it was entered in nanoseconds), at the end only."""
 
@@ -37,6 +39,7 @@ class Piece:
     token_ids: Tokens
     index: int
     reason: str | None = None
+    detail: str | None = None
     timing: tuple[tuple[str, int], ...] = ()
 
 

@@ -25,6 +25,14 @@ class RequestStats:
     finished_ns: int | None = None
     reason: str | None = None
 
+    def enter(self, state: str, prefill: int | None, decode: int | None) -> None:
+        """A new state. Of the workers the last ones named stay, until the request is placed anew."""
+        self.state = state
+        if state in ("queued", "resuming"):
+            self.prefill = self.decode = None
+        self.prefill = self.prefill if prefill is None else prefill
+        self.decode = self.decode if decode is None else decode
+
     @property
     def ttft_ns(self) -> int | None:
         """Time to first token; None before it."""
@@ -37,6 +45,30 @@ class RequestStats:
     def gap_ends_ns(self) -> np.ndarray:
         """When each of `gaps_ns` ended."""
         return np.asarray(self.token_ns[1:], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """How full a worker is, as the cluster sees it; in tokens unless said otherwise."""
+
+    worker: int
+    role: str
+    up: bool
+    """It may be given new requests."""
+    capacity: int
+    """KV it can hold."""
+    held: int
+    """KV it holds."""
+    booked: int
+    """Placed there, and not covered by a report yet."""
+    expected_growth: int
+    """Outputs still expected from what is placed there."""
+    occupancy: float
+    """Held, booked and expected over capacity."""
+    queued_prefill: int
+    """Prompt tokens that it still has to compute."""
+    placements: int
+    """Bookings on it."""
 
 
 def percentile(values: Iterable[float], q: float) -> float:

@@ -167,14 +167,14 @@ class GhostDeployment:
         used = {key: host.worker.num_used_blocks for key, host in self.hosts.items()}
         raise AssertionError(f"not settled: unfinished {left}, used blocks {used}")
 
-    def round(self) -> bool:
+    def round(self, *, copies: bool = True) -> bool:
         """One round of everything that can happen without time passing."""
         moved = False
         for connection in self.connections():
             self.deliver(connection)
             moved = True
         for host in self.awake():
-            while host.copies:
+            while copies and host.copies:
                 host.copy(0, 1_000_000)
             moved |= host.plan() | host.run() | host.complete()
         return moved

@@ -124,14 +124,29 @@ class GhostHost:
         """Plans a step and takes its arrays; it may run much later."""
         step = self.worker.schedule(self.network.now)
         if step is not None:
-            _ = step.token_ids
+            self._check_rows(step)
             self.launched.append(Launched(step))
         self.pump()
         return step is not None
 
+    @property
+    def has_work(self) -> bool:
+        """Some request is here that may want a step."""
+        return self.worker.num_running + self.worker.num_waiting > 0
+
+    @property
+    def waiting(self) -> Launched | None:
+        """The oldest step that has not run."""
+        return next((launched for launched in self.launched if launched.tokens is None), None)
+
+    @property
+    def done(self) -> list[Launched]:
+        """Steps that ran and are not reported."""
+        return [launched for launched in self.launched if launched.tokens is not None and not launched.reported]
+
     def run(self) -> bool:
         """Runs the oldest step that has not run, as a device does: in order."""
-        waiting = next((launched for launched in self.launched if launched.tokens is None), None)
+        waiting = self.waiting
         if waiting is not None:
             waiting.tokens = self.runner.run(waiting.step)
         return waiting is not None
@@ -142,7 +157,7 @@ class GhostHost:
         Args:
             choose: picks an index below its argument.
         """
-        done = [launched for launched in self.launched if launched.tokens is not None and not launched.reported]
+        done = self.done
         if not done:
             return False
         launched = done[choose(len(done))]
@@ -155,7 +170,7 @@ class GhostHost:
 
     def fail(self, fraction: float) -> bool:
         """The oldest step that has not run fails half-way."""
-        waiting = next((launched for launched in self.launched if launched.tokens is None), None)
+        waiting = self.waiting
         if waiting is None:
             return False
         self.runner.spoil(waiting.step, fraction)
@@ -198,6 +213,12 @@ class GhostHost:
                     self.network.kill((action.worker, action.incarnation))
                 case Connect() | Disconnect():
                     pass
+
+    def _check_rows(self, step: Step) -> None:
+        """A row is not given to another request while a step in flight names it."""
+        named = {int(row) for launched in self.launched for row in launched.step.rows}
+        opened = {opened.row for opened in step.opened}
+        assert not named & opened, f"step {step.id} opens rows {named & opened} that steps in flight name"
 
     def _forget_reported(self) -> None:
         while self.launched and self.launched[0].reported:

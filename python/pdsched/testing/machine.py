@@ -7,7 +7,7 @@ Subclass :class:`WorkerMachine` to change the pools or the number of workers; ru
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,10 +17,15 @@ from pdsched.testing.deployment import GhostDeployment
 from pdsched.testing.ghost import VOCABULARY
 from pdsched.testing.host import GhostHost, HostConfig
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MILLISECOND = 1_000_000
 
 EXECUTED: Counter[str] = Counter()
 """Rules executed so far in this process, by name."""
+
+tokens = st.integers(0, VOCABULARY - 1)
 
 picks = st.integers(min_value=0, max_value=2**16)
 """An index into whatever there is, taken modulo its length."""
@@ -77,84 +82,113 @@ class WorkerMachine(RuleBasedStateMachine):
             for connection in self.deployment.connections():
                 self.deployment.deliver(connection)
 
-    def host(self, pick: int) -> GhostHost | None:
-        """Some host that is not frozen."""
-        awake = self.deployment.awake()
-        return awake[pick % len(awake)] if awake else None
+    def awake(self, pick: int, ready: Callable[[GhostHost], object] = lambda _: True) -> GhostHost | None:
+        """One of the hosts that are not frozen and ready for something."""
+        hosts = [host for host in self.deployment.awake() if ready(host)]
+        return hosts[pick % len(hosts)] if hosts else None
 
-    @rule(prompt=prompts(), max_tokens=st.integers(1, 12), stops=st.lists(st.integers(0, VOCABULARY - 1), max_size=6))
-    def add(self, prompt: list[int], max_tokens: int, stops: list[int]) -> None:
-        """A client comes; one whose prompt fits nowhere is told so at once."""
-        EXECUTED["add"] += 1
+    def submit(self, prompt: list[int], max_tokens: int, stops: list[int]) -> None:
+        """Hands a request in; one whose prompt fits nowhere is refused at once, with its length in the text."""
         try:
             self.deployment.submit(self.next_id, prompt, max_tokens, stops)
         except ValueError as error:
             assert str(len(prompt)) in str(error), f"the text does not name the length: {error}"
         self.next_id += 1
 
+    @rule(prompt=prompts(), max_tokens=st.integers(1, 20), stops=st.lists(tokens, max_size=4))
+    def add(self, prompt: list[int], max_tokens: int, stops: list[int]) -> None:
+        """A client comes."""
+        EXECUTED["add"] += 1
+        self.submit(prompt, max_tokens, stops)
+
+    @rule(prompt=prompts(), tails=st.lists(st.lists(tokens, max_size=3), min_size=2, max_size=4))
+    def add_siblings(self, prompt: list[int], tails: list[list[int]]) -> None:
+        """Several clients come at once with much the same prompt."""
+        EXECUTED["add_siblings"] += 1
+        for tail in tails:
+            self.submit(prompt + tail, 4 + len(tail) * 3, [])
+
+    @precondition(lambda self: self.deployment.connections())
     @rule(pick=picks)
     def deliver(self, pick: int) -> None:
         """A message arrives."""
         EXECUTED["deliver"] += 1
-        if connections := self.deployment.connections():
-            self.deployment.deliver(connections[pick % len(connections)])
+        connections = self.deployment.connections()
+        self.deployment.deliver(connections[pick % len(connections)])
 
+    @precondition(lambda self: self.deployment.connections())
+    @rule()
+    def deliver_all(self) -> None:
+        """Every message that is under way arrives, and every answer."""
+        EXECUTED["deliver_all"] += 1
+        while connections := self.deployment.connections():
+            for connection in connections:
+                if self.deployment.queues.get(connection):
+                    self.deployment.deliver(connection)
+
+    @precondition(lambda self: self.deployment.delivered)
     @rule(pick=picks)
     def repeat(self, pick: int) -> None:
         """An old message arrives again."""
         EXECUTED["repeat"] += 1
-        if self.deployment.delivered:
-            self.deployment.repeat(-1 - pick % len(self.deployment.delivered))
+        self.deployment.repeat(-1 - pick % len(self.deployment.delivered))
 
-    @rule(pick=picks)
-    def plan(self, pick: int) -> None:
-        """A worker plans a step."""
+    @precondition(lambda self: self.awake(0, lambda host: host.has_work))
+    @rule(pick=picks, count=st.integers(1, 3))
+    def plan(self, pick: int, count: int) -> None:
+        """A worker plans steps ahead."""
         EXECUTED["plan"] += 1
-        if host := self.host(pick):
-            host.plan()
+        if host := self.awake(pick, lambda host: host.has_work):
+            for _ in range(count):
+                host.plan()
 
+    @precondition(lambda self: self.awake(0, lambda host: host.waiting))
     @rule(pick=picks)
     def run(self, pick: int) -> None:
         """A worker's device runs a step."""
         EXECUTED["run"] += 1
-        if host := self.host(pick):
+        if host := self.awake(pick, lambda host: host.waiting):
             host.run()
 
+    @precondition(lambda self: self.awake(0, lambda host: host.done))
     @rule(pick=picks, which=picks)
     def complete(self, pick: int, which: int) -> None:
         """A step's result comes back, not always in order."""
         EXECUTED["complete"] += 1
-        if host := self.host(pick):
+        if host := self.awake(pick, lambda host: host.done):
             host.complete(lambda count: which % count)
 
+    @precondition(lambda self: self.awake(0, lambda host: host.waiting))
     @rule(pick=picks, fraction=st.floats(0, 1))
     def fail(self, pick: int, fraction: float) -> None:
         """A step fails half-way."""
         EXECUTED["fail"] += 1
-        if host := self.host(pick):
+        if host := self.awake(pick, lambda host: host.waiting):
             host.fail(fraction)
 
+    @precondition(lambda self: self.awake(0, lambda host: host.copies))
     @rule(pick=picks, which=picks, runs=st.integers(1, 4))
     def copy(self, pick: int, which: int, runs: int) -> None:
         """A transfer moves on."""
         EXECUTED["copy"] += 1
-        if (host := self.host(pick)) and host.copies:
+        if host := self.awake(pick, lambda host: host.copies):
             host.copy(which % len(host.copies), runs)
 
+    @precondition(lambda self: self.awake(0, lambda host: host.copies))
     @rule(pick=picks, which=picks, runs=st.integers(0, 4))
     def lose_transfer(self, pick: int, which: int, runs: int) -> None:
         """A transfer breaks off."""
         EXECUTED["lose_transfer"] += 1
-        if (host := self.host(pick)) and host.copies:
+        if host := self.awake(pick, lambda host: host.copies):
             host.copy(which % len(host.copies), runs, lose=True)
 
+    @precondition(lambda self: self.deployment.clients)
     @rule(pick=picks)
     def abort(self, pick: int) -> None:
         """A client leaves (or one that has left leaves again)."""
         EXECUTED["abort"] += 1
-        if self.deployment.clients:
-            ids = sorted(self.deployment.clients)
-            self.deployment.abort(ids[pick % len(ids)])
+        ids = sorted(self.deployment.clients)
+        self.deployment.abort(ids[pick % len(ids)])
 
     @precondition(lambda self: self.deployment.faults < 3)
     @rule(pick=picks)
@@ -164,31 +198,34 @@ class WorkerMachine(RuleBasedStateMachine):
         hosts = sorted(self.deployment.hosts)
         self.deployment.kill(self.deployment.hosts[hosts[pick % len(hosts)]].peer)
 
+    @precondition(lambda self: not self.deployment.frozen)
     @rule(pick=picks)
     def freeze(self, pick: int) -> None:
         """A process stops, as by SIGSTOP."""
         EXECUTED["freeze"] += 1
-        if host := self.host(pick):
+        if host := self.awake(pick):
             self.deployment.frozen.add(host.peer)
 
+    @precondition(lambda self: self.deployment.frozen)
     @rule()
     def thaw(self) -> None:
         """All go on."""
         EXECUTED["thaw"] += 1
         self.deployment.frozen.clear()
 
-    @rule(milliseconds=st.sampled_from([1, 20, 100, 150, 350, 1000, 4000]))
+    @rule(milliseconds=st.sampled_from([1, 20, 100, 150, 350, 4000]))
     def wait(self, milliseconds: int) -> None:
         """Time passes."""
         EXECUTED["wait"] += 1
         self.deployment.advance(milliseconds * MILLISECOND)
 
-    @rule(rounds=st.integers(1, 3))
-    def work(self, rounds: int) -> None:
-        """Some undisturbed work."""
+    @precondition(lambda self: any(client.reason is None for client in self.deployment.clients.values()))
+    @rule(rounds=st.integers(1, 3), copies=st.booleans())
+    def work(self, rounds: int, copies: bool) -> None:
+        """Some undisturbed work, with or without copies moving on."""
         EXECUTED["work"] += 1
         for _ in range(rounds):
-            self.deployment.round()
+            self.deployment.round(copies=copies)
 
     @invariant()
     def integrity(self) -> None:

@@ -50,6 +50,7 @@ class CopyChannel:
         theirs = self._directory.open(address)
         PoolLayout.of(self._pool).check_peer(PoolLayout.of(theirs))
         self._peers[peer] = theirs
+        self._copier.touch(theirs)
 
     def start(self, transfer: int, peer: PeerId, chunk: int, runs: Runs) -> None:
         """See `KVChannel.start`."""

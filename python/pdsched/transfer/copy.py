@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,6 +56,11 @@ def copy_runs(runs: Runs, src: Pool, dst: Pool) -> Iterator[int]:
                 src[src_block, :, :, src_offset : src_offset + count],
             )
             yield count * (block_nbytes // src.shape[3])
+
+
+def touch_pages(pool: Pool) -> None:
+    """Read one byte of every page. Reading changes nothing, so the owner may be using the pool meanwhile."""
+    pool.reshape(-1).view(np.uint8)[:: mmap.PAGESIZE].max()
 
 
 def _run_starts(runs: Runs, block_size: int, per_slice: int) -> np.ndarray:

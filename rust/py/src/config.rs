@@ -33,7 +33,8 @@ impl SchedulerConfig {
         hash_bits: u32,
         seeded_bug: Option<&str>,
     ) -> PyResult<Self> {
-        let seeded_bug = seeded_bug.map(|name| bug(name).ok_or_else(|| PyValueError::new_err(format!("seeded_bug = {name:?}: no such bug"))));
+        let seeded_bug = seeded_bug
+            .map(|name| bug(name).ok_or_else(|| PyValueError::new_err(format!("seeded_bug = {name:?}: no such bug"))));
         let config = core::SchedulerConfig {
             seeded_bug: seeded_bug.transpose()?,
             chunk_size,
@@ -102,8 +103,16 @@ impl SchedulerConfig {
     }
 
     fn __repr__(&self) -> String {
-        let core::SchedulerConfig { num_blocks, block_size, max_num_seqs, max_num_batched_tokens, .. } = self.0;
-        format!("SchedulerConfig(num_blocks={num_blocks}, block_size={block_size}, max_num_seqs={max_num_seqs}, max_num_batched_tokens={max_num_batched_tokens}, ...)")
+        let core::SchedulerConfig {
+            num_blocks,
+            block_size,
+            max_num_seqs,
+            max_num_batched_tokens,
+            ..
+        } = self.0;
+        format!(
+            "SchedulerConfig(num_blocks={num_blocks}, block_size={block_size}, max_num_seqs={max_num_seqs}, max_num_batched_tokens={max_num_batched_tokens}, ...)"
+        )
     }
 }
 

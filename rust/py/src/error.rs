@@ -25,7 +25,16 @@ macro_rules! value_error {
     };
 }
 
-value_error!(ClusterError, cluster::ConfigError, PoolError, DecodeError, ReplayError, AddError, ConfigError, ReserveError);
+value_error!(
+    ClusterError,
+    cluster::ConfigError,
+    PoolError,
+    DecodeError,
+    ReplayError,
+    AddError,
+    ConfigError,
+    ReserveError
+);
 
 impl From<CompleteError> for Error {
     fn from(error: CompleteError) -> Self {

@@ -17,10 +17,16 @@ pub fn int64_array<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<PyRea
     let untyped = array.cast::<PyUntypedArray>()?;
     let kind = untyped.dtype().kind();
     if untyped.ndim() != 1 {
-        return Err(PyValueError::new_err(format!("{name} has {} dimensions, expected 1", untyped.ndim())));
+        return Err(PyValueError::new_err(format!(
+            "{name} has {} dimensions, expected 1",
+            untyped.ndim()
+        )));
     }
     if untyped.len() > 0 && !matches!(kind, b'i' | b'u') {
-        return Err(PyTypeError::new_err(format!("{name} has dtype {}, expected integers", untyped.dtype())));
+        return Err(PyTypeError::new_err(format!(
+            "{name} has dtype {}, expected integers",
+            untyped.dtype()
+        )));
     }
     let array = numpy.call_method1("ascontiguousarray", (array, "int64"))?;
     Ok(array.cast::<PyArray1<i64>>()?.readonly())
@@ -29,7 +35,11 @@ pub fn int64_array<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<PyRea
 /// Token ids. Lists are walked here, since NumPy takes longer over one than the scheduler over the request.
 pub fn token_ids(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     if let Ok(list) = value.cast::<PyList>() {
-        return list.iter().enumerate().map(|(index, item)| token(name, index, &item)).collect();
+        return list
+            .iter()
+            .enumerate()
+            .map(|(index, item)| token(name, index, &item))
+            .collect();
     }
     if let Ok(array) = value.cast::<PyArray1<u32>>() {
         return Ok(array.readonly().as_array().to_vec());

@@ -43,7 +43,9 @@ mod _core {
     #[pymodule_export]
     use super::step::{Opened, Step, StepBuffers};
     #[pymodule_export]
-    use super::worker::{CancelTransfer, Connect, Disconnect, Kill, PeerDead, Send, StartTransfer, TransferDone, Worker};
+    use super::worker::{
+        CancelTransfer, Connect, Disconnect, Kill, PeerDead, Send, StartTransfer, TransferDone, Worker,
+    };
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -29,11 +29,14 @@ impl Request {
         extra: Option<&[u8]>,
     ) -> PyResult<Self> {
         let mut token_ids = ints::token_ids("prompt_token_ids", prompt_token_ids)?;
-        let prompt_len = u32::try_from(token_ids.len()).map_err(|_| PyValueError::new_err("prompt_token_ids: over 2^32 tokens"))?;
+        let prompt_len =
+            u32::try_from(token_ids.len()).map_err(|_| PyValueError::new_err("prompt_token_ids: over 2^32 tokens"))?;
         if let Some(outputs) = output_token_ids {
             token_ids.extend(ints::token_ids("output_token_ids", outputs)?);
         }
-        let stops = stop_token_ids.map(|stops| ints::token_ids("stop_token_ids", stops)).transpose()?;
+        let stops = stop_token_ids
+            .map(|stops| ints::token_ids("stop_token_ids", stops))
+            .transpose()?;
         Ok(Self(core::Request {
             id: core::RequestId(id),
             token_ids: token_ids.into(),
@@ -68,7 +71,10 @@ impl Request {
     }
 
     fn __repr__(&self) -> String {
-        format!("Request(id={}, {} prompt tokens, max_tokens={})", self.0.id, self.0.prompt_len, self.0.max_tokens)
+        format!(
+            "Request(id={}, {} prompt tokens, max_tokens={})",
+            self.0.id, self.0.prompt_len, self.0.max_tokens
+        )
     }
 }
 
@@ -86,7 +92,13 @@ pub struct Timing {
 #[pymethods]
 impl Timing {
     fn __repr__(&self) -> String {
-        let Self { arrived, scheduled, first_token, finished, .. } = self;
+        let Self {
+            arrived,
+            scheduled,
+            first_token,
+            finished,
+            ..
+        } = self;
         format!("Timing(arrived={arrived}, scheduled={scheduled}, first_token={first_token}, finished={finished})")
     }
 }
@@ -102,7 +114,12 @@ pub struct Finished {
 
 impl From<sched::Finished> for Finished {
     fn from(finished: sched::Finished) -> Self {
-        let sched::Finished { id, reason, num_outputs, timing: t } = finished;
+        let sched::Finished {
+            id,
+            reason,
+            num_outputs,
+            timing: t,
+        } = finished;
         let timing = Timing {
             arrived: t.arrived,
             scheduled: t.scheduled,
@@ -111,13 +128,23 @@ impl From<sched::Finished> for Finished {
             preemptions: t.preemptions,
             num_cached_tokens: t.num_cached_tokens,
         };
-        Self { id: id.0, reason: reason.map(core::FinishReason::as_str), num_outputs, timing }
+        Self {
+            id: id.0,
+            reason: reason.map(core::FinishReason::as_str),
+            num_outputs,
+            timing,
+        }
     }
 }
 
 #[pymethods]
 impl Finished {
     fn __repr__(&self) -> String {
-        format!("Finished(id={}, reason={:?}, num_outputs={})", self.id, self.reason.unwrap_or("released"), self.num_outputs)
+        format!(
+            "Finished(id={}, reason={:?}, num_outputs={})",
+            self.id,
+            self.reason.unwrap_or("released"),
+            self.num_outputs
+        )
     }
 }

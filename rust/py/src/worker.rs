@@ -19,7 +19,10 @@ use std::collections::VecDeque;
 pub type PyPeer = (u32, u64);
 
 pub fn to_peer((worker, incarnation): PyPeer) -> Peer {
-    Peer { worker: WorkerId(worker), incarnation: Incarnation(incarnation) }
+    Peer {
+        worker: WorkerId(worker),
+        incarnation: Incarnation(incarnation),
+    }
 }
 
 pub fn from_peer(peer: Peer) -> PyPeer {
@@ -38,7 +41,12 @@ pub struct TransferDone {
 impl TransferDone {
     #[new]
     fn new(transfer: u64, peer: PyPeer, chunk: u32, ok: bool) -> Self {
-        Self { transfer, peer, chunk, ok }
+        Self {
+            transfer,
+            peer,
+            chunk,
+            ok,
+        }
     }
 }
 
@@ -68,7 +76,10 @@ impl Send {
             Party::Cluster => None,
             Party::Worker(peer) => Some(from_peer(peer)),
         };
-        Self { to, data: PyBytes::new(py, &message.encode()).unbind() }
+        Self {
+            to,
+            data: PyBytes::new(py, &message.encode()).unbind(),
+        }
     }
 }
 
@@ -86,7 +97,8 @@ pub struct StartTransfer {
 
 impl StartTransfer {
     fn new(py: Python<'_>, peer: Peer, transfer: TransferId, chunk: u32, runs: &[Run]) -> Self {
-        let column = |field: fn(&Run) -> u32| PyArray1::from_iter(py, runs.iter().map(|run| field(run) as i32)).unbind();
+        let column =
+            |field: fn(&Run) -> u32| PyArray1::from_iter(py, runs.iter().map(|run| field(run) as i32)).unbind();
         Self {
             transfer: transfer.0,
             peer: from_peer(peer),
@@ -172,7 +184,13 @@ impl Worker {
         config.kill_after_ns = kill_after_ns.unwrap_or(config.kill_after_ns);
         let log = Log::new(record, &config);
         let core = core::Worker::new(config).map_err(Error::from)?;
-        Ok(Self { core, calls: 0, spare: Spare::default(), log, actions: VecDeque::new() })
+        Ok(Self {
+            core,
+            calls: 0,
+            spare: Spare::default(),
+            log,
+            actions: VecDeque::new(),
+        })
     }
 
     fn handle(&mut self, event: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
@@ -194,7 +212,10 @@ impl Worker {
     }
 
     fn poll_action(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.actions.pop_front().map(|action| action_object(py, action)).transpose()
+        self.actions
+            .pop_front()
+            .map(|action| action_object(py, action))
+            .transpose()
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -214,12 +235,19 @@ impl Worker {
     }
 
     #[pyo3(signature = (step_id, tokens, counts = None, *, now))]
-    fn complete(&mut self, step_id: u64, tokens: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>, now: u64) -> PyResult<()> {
+    fn complete(
+        &mut self,
+        step_id: u64,
+        tokens: &Bound<'_, PyAny>,
+        counts: Option<&Bound<'_, PyAny>>,
+        now: u64,
+    ) -> PyResult<()> {
         let tokens = sampled(tokens, counts)?;
         let tokens = tokens.as_slice()?;
         self.calls += 1;
         if self.log.is_on() {
-            self.log.call(&WorkerCall::Complete(StepId(step_id), tokens.to_vec(), now));
+            self.log
+                .call(&WorkerCall::Complete(StepId(step_id), tokens.to_vec(), now));
         }
         let result = self.core.complete(StepId(step_id), tokens, now);
         self.finish(result)
@@ -261,7 +289,7 @@ impl Worker {
 
     #[getter]
     fn num_waiting(&self) -> usize {
-        self.core.scheduler().num_waiting()
+        self.core.scheduler().num_waiting() + self.core.scheduler().num_ready()
     }
 
     #[getter]
@@ -280,6 +308,7 @@ impl Worker {
         for (name, value) in [
             ("foreign_messages", stats.foreign_messages),
             ("stale_messages", stats.stale_messages),
+            ("lost_messages", stats.lost_messages),
             ("unknown_subjects", stats.unknown_subjects),
             ("leases_expired", stats.leases_expired),
             ("hand_offs_in", stats.hand_offs_in),
@@ -297,23 +326,40 @@ pub fn to_role(role: &str) -> PyResult<Role> {
         "prefill" => Ok(Role::Prefill),
         "decode" => Ok(Role::Decode),
         "both" => Ok(Role::Both),
-        _ => Err(PyValueError::new_err(format!("role = {role:?}: expected \"prefill\", \"decode\" or \"both\""))),
+        _ => Err(PyValueError::new_err(format!(
+            "role = {role:?}: expected \"prefill\", \"decode\" or \"both\""
+        ))),
     }
 }
 
 fn to_event(event: &Bound<'_, PyAny>) -> PyResult<WorkerEvent> {
     if let Ok(bytes) = event.cast::<PyBytes>() {
-        return Ok(WorkerEvent::Message(Envelope::decode(bytes.as_bytes()).map_err(Error::from)?));
+        return Ok(WorkerEvent::Message(
+            Envelope::decode(bytes.as_bytes()).map_err(Error::from)?,
+        ));
     }
     if let Ok(done) = event.cast::<TransferDone>() {
-        let TransferDone { transfer, peer, chunk, ok } = *done.get();
-        return Ok(WorkerEvent::TransferDone { peer: to_peer(peer), transfer: TransferId(transfer), chunk, ok });
+        let TransferDone {
+            transfer,
+            peer,
+            chunk,
+            ok,
+        } = *done.get();
+        return Ok(WorkerEvent::TransferDone {
+            peer: to_peer(peer),
+            transfer: TransferId(transfer),
+            chunk,
+            ok,
+        });
     }
     if let Ok(dead) = event.cast::<PeerDead>() {
         let PeerDead { worker, incarnation } = *dead.get();
         return Ok(WorkerEvent::Dead(to_peer((worker, incarnation))));
     }
-    Err(PyTypeError::new_err(format!("event is {}: expected bytes, TransferDone or PeerDead", event.get_type())))
+    Err(PyTypeError::new_err(format!(
+        "event is {}: expected bytes, TransferDone or PeerDead",
+        event.get_type()
+    )))
 }
 
 fn action_object(py: Python<'_>, action: WorkerAction) -> PyResult<Py<PyAny>> {
@@ -321,15 +367,30 @@ fn action_object(py: Python<'_>, action: WorkerAction) -> PyResult<Py<PyAny>> {
         WorkerAction::Send { to, message } => Py::new(py, Send::new(py, to, &message))?.into_any(),
         WorkerAction::Connect { peer, address } => {
             let address = PyBytes::new(py, &address).unbind();
-            Py::new(py, Connect { peer: from_peer(peer), address })?.into_any()
+            Py::new(
+                py,
+                Connect {
+                    peer: from_peer(peer),
+                    address,
+                },
+            )?
+            .into_any()
         }
         WorkerAction::Disconnect(peer) => Py::new(py, Disconnect { peer: from_peer(peer) })?.into_any(),
-        WorkerAction::StartTransfer { peer, transfer, chunk, runs } => {
-            Py::new(py, StartTransfer::new(py, peer, transfer, chunk, &runs))?.into_any()
-        }
-        WorkerAction::CancelTransfer { peer, transfer } => {
-            Py::new(py, CancelTransfer { transfer: transfer.0, peer: from_peer(peer) })?.into_any()
-        }
+        WorkerAction::StartTransfer {
+            peer,
+            transfer,
+            chunk,
+            runs,
+        } => Py::new(py, StartTransfer::new(py, peer, transfer, chunk, &runs))?.into_any(),
+        WorkerAction::CancelTransfer { peer, transfer } => Py::new(
+            py,
+            CancelTransfer {
+                transfer: transfer.0,
+                peer: from_peer(peer),
+            },
+        )?
+        .into_any(),
         WorkerAction::Kill(peer) => {
             let (worker, incarnation) = from_peer(peer);
             Py::new(py, Kill { worker, incarnation })?.into_any()

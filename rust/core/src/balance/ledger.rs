@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a booking is from being part of what its worker reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cover {
+pub(super) enum Cover {
     /// Its message has not been sent: no report can know of it.
     Unsent,
     /// Sent as this message; the first report that acknowledges it covers it.
@@ -19,38 +19,39 @@ enum Cover {
 
 /// Both halves of a booking look alike: an amount on a worker.
 #[derive(Clone, Copy, Debug)]
-struct Half {
-    worker: WorkerId,
-    cover: Cover,
+pub(super) struct Half {
+    pub worker: WorkerId,
+    pub cover: Cover,
     /// Decode: tokens of KV the request holds. Prefill: prompt tokens still to compute.
-    tokens: u64,
+    pub tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Booking {
-    decode: Option<Half>,
+pub(super) struct Booking {
+    pub decode: Option<Half>,
     /// Tokens the request is expected to hold in the end; meaningful with `decode`.
     expected_total: u64,
-    prefill: Option<Half>,
+    pub prefill: Option<Half>,
     /// Length of the prompt; meaningful with `prefill`.
     prompt: u64,
 }
 
 impl Booking {
-    fn growth(&self) -> u64 {
-        self.decode.map_or(0, |half| self.expected_total.saturating_sub(half.tokens))
+    pub fn growth(&self) -> u64 {
+        self.decode
+            .map_or(0, |half| self.expected_total.saturating_sub(half.tokens))
     }
 }
 
 #[derive(Clone, Debug)]
-struct Account {
-    load: WorkerLoad,
+pub(super) struct Account {
+    pub load: WorkerLoad,
     /// Parts of `load.queued_prefill`: reported, moved along by what was seen since; and booked.
     prefill_reported: u64,
-    prefill_booked: u64,
+    pub prefill_booked: u64,
     /// Sent and not covered, by message number.
-    awaited_decode: BTreeSet<(u64, RequestId)>,
-    awaited_prefill: BTreeSet<(u64, RequestId)>,
+    pub awaited_decode: BTreeSet<(u64, RequestId)>,
+    pub awaited_prefill: BTreeSet<(u64, RequestId)>,
     last_report: u64,
 }
 
@@ -62,8 +63,8 @@ impl Account {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    accounts: BTreeMap<WorkerId, Account>,
-    bookings: FxHashMap<RequestId, Booking>,
+    pub accounts: BTreeMap<WorkerId, Account>,
+    pub bookings: FxHashMap<RequestId, Booking>,
     stale_reports: u64,
 }
 
@@ -118,16 +119,25 @@ impl Ledger {
     }
 
     pub fn set_health(&mut self, worker: WorkerId, up: bool) -> bool {
-        self.accounts.get_mut(&worker).map(|account| account.load.up = up).is_some()
+        self.accounts
+            .get_mut(&worker)
+            .map(|account| account.load.up = up)
+            .is_some()
     }
 
     pub fn book_decode(&mut self, worker: WorkerId, request: RequestId, tokens: u64, expected: u64) -> bool {
-        let Some(account) = self.accounts.get_mut(&worker) else { return false };
+        let Some(account) = self.accounts.get_mut(&worker) else {
+            return false;
+        };
         let booking = self.bookings.entry(request).or_default();
         if booking.decode.is_some() {
             return false;
         }
-        booking.decode = Some(Half { worker, cover: Cover::Unsent, tokens });
+        booking.decode = Some(Half {
+            worker,
+            cover: Cover::Unsent,
+            tokens,
+        });
         booking.expected_total = tokens.saturating_add(expected);
         account.load.booked += tokens;
         account.load.expected_growth += booking.growth();
@@ -136,12 +146,18 @@ impl Ledger {
     }
 
     pub fn book_prefill(&mut self, worker: WorkerId, request: RequestId, prompt: u64) -> bool {
-        let Some(account) = self.accounts.get_mut(&worker) else { return false };
+        let Some(account) = self.accounts.get_mut(&worker) else {
+            return false;
+        };
         let booking = self.bookings.entry(request).or_default();
         if booking.prefill.is_some() {
             return false;
         }
-        booking.prefill = Some(Half { worker, cover: Cover::Unsent, tokens: prompt });
+        booking.prefill = Some(Half {
+            worker,
+            cover: Cover::Unsent,
+            tokens: prompt,
+        });
         booking.prompt = prompt;
         account.prefill_booked += prompt;
         account.load.placements += 1;
@@ -150,10 +166,17 @@ impl Ledger {
     }
 
     pub fn sent(&mut self, request: RequestId, worker: WorkerId, seq: u64) {
-        let Some(booking) = self.bookings.get_mut(&request) else { return };
-        let Some(account) = self.accounts.get_mut(&worker) else { return };
+        let Some(booking) = self.bookings.get_mut(&request) else {
+            return;
+        };
+        let Some(account) = self.accounts.get_mut(&worker) else {
+            return;
+        };
         let mark = |half: &mut Option<Half>, awaited: &mut BTreeSet<(u64, RequestId)>| {
-            if let Some(half) = half.as_mut().filter(|half| half.worker == worker && half.cover == Cover::Unsent) {
+            if let Some(half) = half
+                .as_mut()
+                .filter(|half| half.worker == worker && half.cover == Cover::Unsent)
+            {
                 half.cover = Cover::Sent(seq);
                 awaited.insert((seq, request));
             }
@@ -163,12 +186,20 @@ impl Ledger {
     }
 
     pub fn grow(&mut self, request: RequestId, tokens: u64) {
-        let Some(booking) = self.bookings.get_mut(&request) else { return };
+        let Some(booking) = self.bookings.get_mut(&request) else {
+            return;
+        };
         let growth = booking.growth();
-        let Some(half) = booking.decode.as_mut().filter(|half| half.tokens < tokens) else { return };
+        let Some(half) = booking.decode.as_mut().filter(|half| half.tokens < tokens) else {
+            return;
+        };
         let more = tokens - half.tokens;
         half.tokens = tokens;
-        let load = &mut self.accounts.get_mut(&half.worker).expect("a booking's worker has an account").load;
+        let load = &mut self
+            .accounts
+            .get_mut(&half.worker)
+            .expect("a booking's worker has an account")
+            .load;
         match half.cover {
             Cover::Covered => load.held += more,
             _ => load.booked += more,
@@ -177,12 +208,19 @@ impl Ledger {
     }
 
     pub fn prefill_progress(&mut self, request: RequestId, computed: u64) {
-        let Some(booking) = self.bookings.get_mut(&request) else { return };
+        let Some(booking) = self.bookings.get_mut(&request) else {
+            return;
+        };
         let remaining = booking.prompt.saturating_sub(computed);
-        let Some(half) = booking.prefill.as_mut().filter(|half| remaining < half.tokens) else { return };
+        let Some(half) = booking.prefill.as_mut().filter(|half| remaining < half.tokens) else {
+            return;
+        };
         let done = half.tokens - remaining;
         half.tokens = remaining;
-        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
+        let account = self
+            .accounts
+            .get_mut(&half.worker)
+            .expect("a booking's worker has an account");
         match half.cover {
             Cover::Covered => account.prefill_reported = account.prefill_reported.saturating_sub(done),
             _ => account.prefill_booked -= done,
@@ -192,12 +230,17 @@ impl Ledger {
 
     pub fn release_prefill(&mut self, request: RequestId) {
         self.prefill_progress(request, u64::MAX);
-        let Some(booking) = self.bookings.get_mut(&request) else { return };
+        let Some(booking) = self.bookings.get_mut(&request) else {
+            return;
+        };
         let Some(half) = booking.prefill.take() else { return };
         if booking.decode.is_none() {
             self.bookings.remove(&request);
         }
-        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
+        let account = self
+            .accounts
+            .get_mut(&half.worker)
+            .expect("a booking's worker has an account");
         account.load.placements -= 1;
         if let Cover::Sent(seq) = half.cover {
             account.awaited_prefill.remove(&(seq, request));
@@ -209,10 +252,15 @@ impl Ledger {
             return false;
         }
         self.release_prefill(request);
-        let Some(booking) = self.bookings.remove(&request) else { return true };
+        let Some(booking) = self.bookings.remove(&request) else {
+            return true;
+        };
         let growth = booking.growth();
         let Some(half) = booking.decode else { return true };
-        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
+        let account = self
+            .accounts
+            .get_mut(&half.worker)
+            .expect("a booking's worker has an account");
         account.load.placements -= 1;
         account.load.expected_growth -= growth;
         match half.cover {
@@ -227,8 +275,14 @@ impl Ledger {
     }
 
     pub fn report(&mut self, worker: WorkerId, report: Report) -> bool {
-        let Self { accounts, bookings, stale_reports } = self;
-        let Some(account) = accounts.get_mut(&worker) else { return false };
+        let Self {
+            accounts,
+            bookings,
+            stale_reports,
+        } = self;
+        let Some(account) = accounts.get_mut(&worker) else {
+            return false;
+        };
         if report.seq <= account.last_report {
             *stale_reports += 1;
             return false;
@@ -237,13 +291,19 @@ impl Ledger {
         let covered = |&(seq, _): &(u64, RequestId)| seq <= report.acked_seq;
         while let Some((_, request)) = account.awaited_decode.first().copied().filter(covered) {
             account.awaited_decode.pop_first();
-            let half = bookings.get_mut(&request).and_then(|b| b.decode.as_mut()).expect("awaited means booked");
+            let half = bookings
+                .get_mut(&request)
+                .and_then(|b| b.decode.as_mut())
+                .expect("awaited means booked");
             half.cover = Cover::Covered;
             account.load.booked -= half.tokens;
         }
         while let Some((_, request)) = account.awaited_prefill.first().copied().filter(covered) {
             account.awaited_prefill.pop_first();
-            let half = bookings.get_mut(&request).and_then(|b| b.prefill.as_mut()).expect("awaited means booked");
+            let half = bookings
+                .get_mut(&request)
+                .and_then(|b| b.prefill.as_mut())
+                .expect("awaited means booked");
             half.cover = Cover::Covered;
             account.prefill_booked -= half.tokens;
         }
@@ -279,51 +339,5 @@ impl Ledger {
 
     pub fn stale_reports(&self) -> u64 {
         self.stale_reports
-    }
-
-    pub fn check(&self) -> Result<(), String> {
-        #[derive(Debug, Default, PartialEq)]
-        struct Sums {
-            booked: u64,
-            growth: u64,
-            prefill_booked: u64,
-            placements: u32,
-            awaited_decode: BTreeSet<(u64, RequestId)>,
-            awaited_prefill: BTreeSet<(u64, RequestId)>,
-        }
-        let mut sums: BTreeMap<WorkerId, Sums> = self.accounts.keys().map(|worker| (*worker, Sums::default())).collect();
-        for (request, booking) in &self.bookings {
-            if booking.decode.is_none() && booking.prefill.is_none() {
-                return Err(format!("request {request} has an empty booking"));
-            }
-            for (half, is_decode) in [(booking.decode, true), (booking.prefill, false)] {
-                let Some(half) = half else { continue };
-                let sum =
-                    sums.get_mut(&half.worker).ok_or(format!("request {request} is booked on unknown w{}", half.worker))?;
-                sum.placements += 1;
-                sum.growth += if is_decode { booking.growth() } else { 0 };
-                if half.cover != Cover::Covered {
-                    *(if is_decode { &mut sum.booked } else { &mut sum.prefill_booked }) += half.tokens;
-                }
-                if let Cover::Sent(seq) = half.cover {
-                    let awaited = if is_decode { &mut sum.awaited_decode } else { &mut sum.awaited_prefill };
-                    awaited.insert((seq, *request));
-                }
-            }
-        }
-        for (worker, account) in &self.accounts {
-            let kept = Sums {
-                booked: account.load.booked,
-                growth: account.load.expected_growth,
-                prefill_booked: account.prefill_booked,
-                placements: account.load.placements,
-                awaited_decode: account.awaited_decode.clone(),
-                awaited_prefill: account.awaited_prefill.clone(),
-            };
-            if kept != sums[worker] {
-                return Err(format!("w{worker}: kept {kept:?}, bookings add up to {:?}", sums[worker]));
-            }
-        }
-        Ok(())
     }
 }

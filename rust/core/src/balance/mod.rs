@@ -11,9 +11,10 @@
 //! Reports reconcile, they do not overwrite: they replace what they speak about and leave the rest of the ledger alone.
 //! Policies ([`least_kv`], [`least_prefill`]) are pure functions over [`WorkerLoad`]s; only the ledger books.
 
-mod ledger;
+mod check;
 pub mod least_kv;
 pub mod least_prefill;
+mod ledger;
 #[cfg(test)]
 mod tests;
 
@@ -126,7 +127,12 @@ impl LoadBalancer {
     }
 
     /// [`choose_decode`](Self::choose_decode) among the workers that `usable` accepts.
-    pub fn choose_decode_if(&self, tokens: u64, expected: u64, usable: impl Fn(&WorkerLoad) -> bool) -> Option<WorkerId> {
+    pub fn choose_decode_if(
+        &self,
+        tokens: u64,
+        expected: u64,
+        usable: impl Fn(&WorkerLoad) -> bool,
+    ) -> Option<WorkerId> {
         self.least_kv(Role::Decode, tokens, expected, usable)
     }
 
@@ -137,7 +143,11 @@ impl LoadBalancer {
 
     /// [`choose_prefill`](Self::choose_prefill) among the workers that `usable` accepts.
     pub fn choose_prefill_if(&self, prompt_tokens: u64, usable: impl Fn(&WorkerLoad) -> bool) -> Option<WorkerId> {
-        least_prefill::choose(self.ledger.loads().filter(|l| can_hold(l, Role::Prefill, prompt_tokens) && usable(l)))
+        least_prefill::choose(
+            self.ledger
+                .loads()
+                .filter(|l| can_hold(l, Role::Prefill, prompt_tokens) && usable(l)),
+        )
     }
 
     /// The worker that runs both phases of a request, or `None`. Books nothing.
@@ -266,7 +276,10 @@ impl LoadBalancer {
         expected: u64,
         usable: impl Fn(&WorkerLoad) -> bool,
     ) -> Option<WorkerId> {
-        least_kv::choose(self.ledger.loads().filter(|l| can_hold(l, role, tokens) && usable(l)), tokens.saturating_add(expected))
+        least_kv::choose(
+            self.ledger.loads().filter(|l| can_hold(l, role, tokens) && usable(l)),
+            tokens.saturating_add(expected),
+        )
     }
 }
 

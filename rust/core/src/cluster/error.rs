@@ -45,7 +45,9 @@ pub enum ClusterError {
         known: u32,
     },
     /// No registered worker could hold it, were it empty.
-    #[error("request {request} has {tokens} tokens and needs room for one more; the largest limit of any worker is {limit}")]
+    #[error(
+        "request {request} has {tokens} tokens and needs room for one more; the largest limit of any worker is {limit}"
+    )]
     TooLong {
         /// The request.
         request: RequestId,

@@ -48,32 +48,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn validate(&self, request: &Request) -> Result<(), ClusterError> {
-        let (id, tokens) = (request.id, request.token_ids.len());
-        if self.requests.contains_key(&id) {
-            return Err(ClusterError::DuplicateId(id));
-        }
-        if tokens == 0 {
-            return Err(ClusterError::EmptyPrompt(id));
-        }
-        let prompt_len = request.prompt_len;
-        if prompt_len == 0 || prompt_len as usize > tokens {
-            return Err(ClusterError::PromptLen { request: id, prompt_len, tokens });
-        }
-        let (max_tokens, known) = (request.max_tokens, request.num_known_outputs());
-        if max_tokens <= known {
-            return Err(ClusterError::MaxTokens { request: id, max_tokens, known });
-        }
-        if let Some(limit) = self.registry.largest().filter(|limit| tokens as u64 >= *limit) {
-            return Err(ClusterError::TooLong { request: id, tokens, limit });
-        }
-        let (waiting, limit) = (self.queue.len(), self.config.max_queue);
-        if waiting >= limit as usize {
-            return Err(ClusterError::QueueFull { request: id, waiting, limit });
-        }
-        Ok(())
-    }
-
     /// First come, first served: places requests from the head of the queue until one has to wait.
     pub(super) fn place_waiting(&mut self, now: Time) {
         while self.may_place {
@@ -97,12 +71,21 @@ impl Cluster {
         let entry = self.requests.get_mut(&id).expect("a queued request is there");
         entry.number = entry.number.wrapping_add(1);
         // After four thousand million placements the numbers begin again; what they named is long over.
-        self.greatest_number = if entry.number == 0 { 0 } else { self.greatest_number.max(entry.number) };
+        self.greatest_number = if entry.number == 0 {
+            0
+        } else {
+            self.greatest_number.max(entry.number)
+        };
         self.stats.placements += 1;
         self.queue.remove(entry.order);
         self.timers.disarm(entry.wait_until, Timer::Queue(id));
         let (attempt, tokens, request) = (entry.attempt(), entry.num_tokens(), entry.request.clone());
-        let peer = |worker| self.registry.get(worker).expect("a route leads to registered workers").peer;
+        let peer = |worker| {
+            self.registry
+                .get(worker)
+                .expect("a route leads to registered workers")
+                .peer
+        };
         let (state, to, message) = match route {
             Route::Split { prefill, decode } => {
                 let (prefill, decode) = (peer(prefill), peer(decode));
@@ -111,13 +94,26 @@ impl Cluster {
                 self.balancer.book_decode(decode.worker, id, tokens, expected);
                 self.balancer.book_prefill(prefill.worker, id, tokens);
                 self.timers.arm(until, Timer::Reserve(id));
-                let reserve = Reserve { attempt, request, source: prefill, lease_ns };
-                (State::Reserving { prefill, decode, until }, decode, Message::Reserve(reserve))
+                let reserve = Reserve {
+                    attempt,
+                    request,
+                    source: prefill,
+                    lease_ns,
+                };
+                (
+                    State::Reserving { prefill, decode, until },
+                    decode,
+                    Message::Reserve(reserve),
+                )
             }
             Route::Both(worker) => {
                 let worker = peer(worker);
                 self.balancer.book_both(worker.worker, id, tokens, expected);
-                (State::Running { worker }, worker, Message::Decode(Decode { attempt, request }))
+                (
+                    State::Running { worker },
+                    worker,
+                    Message::Decode(Decode { attempt, request }),
+                )
             }
         };
         entry.enter(state, &mut self.actions, now);
@@ -150,7 +146,12 @@ impl Cluster {
         self.stats.finished += 1;
         entry.timing.enter(Phase::Finished, now);
         let timing = entry.timing;
-        self.actions.push_back(ClusterAction::Finish { request: id, reason, detail, timing });
+        self.actions.push_back(ClusterAction::Finish {
+            request: id,
+            reason,
+            detail,
+            timing,
+        });
     }
 
     /// Undoes what entering the state did outside the entry: its place in line, its timer, its bookings.
@@ -203,7 +204,12 @@ impl Cluster {
     }
 
     fn queue_again(&mut self, mut entry: Entry, now: Time) {
-        let (id, state) = (entry.request.id, State::Queued { resuming: entry.failures > 0 });
+        let (id, state) = (
+            entry.request.id,
+            State::Queued {
+                resuming: entry.failures > 0,
+            },
+        );
         entry.enter(state, &mut self.actions, now);
         self.queue.insert(entry.order, id);
         self.timers.arm(entry.wait_until, Timer::Queue(id));
@@ -231,7 +237,9 @@ impl Cluster {
             self.stats.stale_attempts += 1;
             return self.send_abort(from, attempt, now);
         };
-        let State::Reserving { prefill, decode, until } = entry.state else { return self.stats.unexpected += 1 };
+        let State::Reserving { prefill, decode, until } = entry.state else {
+            return self.stats.unexpected += 1;
+        };
         if decode != from {
             return self.stats.unexpected += 1;
         }
@@ -242,13 +250,22 @@ impl Cluster {
         let request = entry.request.clone();
         self.transition(attempt, State::Prefilling { prefill, decode }, now);
         self.timers.disarm(until, Timer::Reserve(attempt.request));
-        let message = Message::Prefill(Prefill { attempt, request, destination, lease_ns });
-        let seq = self.send(prefill, message, now).expect("a state names registered workers");
+        let message = Message::Prefill(Prefill {
+            attempt,
+            request,
+            destination,
+            lease_ns,
+        });
+        let seq = self
+            .send(prefill, message, now)
+            .expect("a state names registered workers");
         self.balancer.sent(attempt.request, prefill.worker, seq);
     }
 
     pub(super) fn reserve_refused(&mut self, from: Peer, attempt: Attempt, now: Time) {
-        let Some(entry) = self.entry(attempt) else { return self.stats.stale_attempts += 1 };
+        let Some(entry) = self.entry(attempt) else {
+            return self.stats.stale_attempts += 1;
+        };
         if !matches!(entry.state, State::Reserving { decode, .. } if decode == from) {
             return self.stats.unexpected += 1;
         }
@@ -264,15 +281,25 @@ impl Cluster {
     }
 
     pub(super) fn rejected(&mut self, from: Peer, rejected: Rejected, now: Time) {
-        let Some(entry) = self.entry(rejected.attempt) else { return self.stats.stale_attempts += 1 };
+        let Some(entry) = self.entry(rejected.attempt) else {
+            return self.stats.stale_attempts += 1;
+        };
         if !entry.state.names(from) {
             return self.stats.unexpected += 1;
         }
-        self.finish(rejected.attempt.request, FinishReason::Refused, Some(rejected.reason), Some(from), now);
+        self.finish(
+            rejected.attempt.request,
+            FinishReason::Refused,
+            Some(rejected.reason),
+            Some(from),
+            now,
+        );
     }
 
     pub(super) fn attempt_failed(&mut self, from: Peer, failed: AttemptFailed, now: Time) {
-        let Some(entry) = self.entry(failed.attempt) else { return self.stats.stale_attempts += 1 };
+        let Some(entry) = self.entry(failed.attempt) else {
+            return self.stats.stale_attempts += 1;
+        };
         if !entry.state.names(from) {
             return self.stats.unexpected += 1; // a source that was not told of its release: the decode side has it all
         }
@@ -280,7 +307,9 @@ impl Cluster {
     }
 
     pub(super) fn ended(&mut self, from: Peer, end: End, now: Time) {
-        let Some(entry) = self.entry(end.attempt) else { return self.stats.stale_attempts += 1 };
+        let Some(entry) = self.entry(end.attempt) else {
+            return self.stats.stale_attempts += 1;
+        };
         if !entry.state.generates_on(from) {
             return self.stats.unexpected += 1;
         }
@@ -325,7 +354,10 @@ impl Cluster {
     }
 
     fn transition(&mut self, attempt: Attempt, state: State, now: Time) {
-        let entry = self.requests.get_mut(&attempt.request).expect("only a live request changes its state");
+        let entry = self
+            .requests
+            .get_mut(&attempt.request)
+            .expect("only a live request changes its state");
         entry.enter(state, &mut self.actions, now);
     }
 }

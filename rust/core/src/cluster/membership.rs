@@ -18,7 +18,10 @@ use crate::time::Time;
 impl Cluster {
     /// A worker introduces itself. Its number is not compared with a missing one: a Hello starts afresh anyway.
     pub(super) fn hello(&mut self, peer: Peer, seq: u64, hello: Hello, now: Time) {
-        let known = self.registry.get(peer.worker).map(|worker| (worker.peer, worker.last_seq));
+        let known = self
+            .registry
+            .get(peer.worker)
+            .map(|worker| (worker.peer, worker.last_seq));
         let over = known.is_some_and(|(current, _)| peer.incarnation < current.incarnation);
         if over || self.registry.is_over(peer) {
             return self.stats.dead_incarnation += 1;
@@ -53,7 +56,10 @@ impl Cluster {
         let accepted = self.registry.iter().find(|other| other.peer.worker != worker)?;
         (accepted.hello.fingerprint != hello.fingerprint).then(|| {
             let (theirs, other) = (&accepted.hello.fingerprint, accepted.peer);
-            format!("its fingerprint is {:?}, that of {other} is {theirs:?}; KV cannot flow between them", hello.fingerprint)
+            format!(
+                "its fingerprint is {:?}, that of {other} is {theirs:?}; KV cannot flow between them",
+                hello.fingerprint
+            )
         })
     }
 
@@ -97,11 +103,25 @@ impl Cluster {
     /// Welcomes a worker and makes it and the others known to each other.
     fn introduce(&mut self, peer: Peer, now: Time) {
         let (cluster_silence_ns, heartbeat_ns) = (self.config.cluster_silence_ns, self.config.heartbeat_ns);
-        self.send(peer, Message::Welcome(Welcome { cluster_silence_ns, heartbeat_ns }), now);
+        self.send(
+            peer,
+            Message::Welcome(Welcome {
+                cluster_silence_ns,
+                heartbeat_ns,
+            }),
+            now,
+        );
         let address = |cluster: &Self, peer| cluster.registry.current(peer).map(|w| w.hello.address.clone());
         for other in self.registry.others(peer.worker) {
             if let (Some(mine), Some(theirs)) = (address(self, peer), address(self, other)) {
-                self.send(peer, Message::PeerUp(PeerUp { peer: other, address: theirs }), now);
+                self.send(
+                    peer,
+                    Message::PeerUp(PeerUp {
+                        peer: other,
+                        address: theirs,
+                    }),
+                    now,
+                );
                 self.send(other, Message::PeerUp(PeerUp { peer, address: mine }), now);
             }
         }
@@ -121,7 +141,9 @@ impl Cluster {
 
     /// A present worker is proven to have ended.
     fn bury(&mut self, peer: Peer, reason: DownReason, now: Time) {
-        let Some(worker) = self.registry.remove(peer) else { return };
+        let Some(worker) = self.registry.remove(peer) else {
+            return;
+        };
         self.registry.mark_over(peer);
         self.stats.workers_lost += u64::from(worker.health != Health::Lost);
         if worker.health != Health::Lost {
@@ -141,7 +163,9 @@ impl Cluster {
 
     /// A silence timer fired. Messages do not move it, so it may turn out that there was no silence.
     pub(super) fn look_at_silence(&mut self, id: WorkerId, now: Time) {
-        let Some(worker) = self.registry.get_mut(id) else { return };
+        let Some(worker) = self.registry.get_mut(id) else {
+            return;
+        };
         let suspect_at = worker.last_heard.saturating_add(self.config.worker_silence_ns);
         let lost_at = suspect_at.saturating_add(self.config.lost_after_ns);
         let next = if now < suspect_at {
@@ -163,7 +187,10 @@ impl Cluster {
     /// A loss without proof. The worker stays registered, and hears what was ended when it speaks again.
     fn lose_silently(&mut self, peer: Peer, now: Time) {
         self.stats.workers_lost += 1;
-        self.actions.push_back(ClusterAction::WorkerDown { peer, reason: DownReason::Silent });
+        self.actions.push_back(ClusterAction::WorkerDown {
+            peer,
+            reason: DownReason::Silent,
+        });
         self.fail_all_on(peer, "its worker was silent", None, now);
         self.may_place = true;
     }
@@ -192,7 +219,10 @@ impl Cluster {
     /// A decode worker that refused is not asked again until it reports or some time has passed.
     pub(super) fn wait_after_refusal(&mut self, peer: Peer, now: Time) {
         let at = now.saturating_add(self.config.retry_after_refusal_ns);
-        let worker = self.registry.current_mut(peer).expect("an accepted message has a sender");
+        let worker = self
+            .registry
+            .current_mut(peer)
+            .expect("an accepted message has a sender");
         if let Some(earlier) = worker.refused_until.replace(at) {
             self.timers.disarm(earlier, Timer::Retry(peer.worker));
         }

@@ -18,6 +18,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `inbox` | which messages are accepted, and where they go |
+//! | `admission` | which requests are taken at all |
 //! | `lifecycle` | every transition of a request, with the table on top |
 //! | `report` | what a step report means for the requests in it |
 //! | `membership` | workers come, go silent, die, come back |
@@ -25,6 +26,7 @@
 //! | `state`, `registry`, `queue`, `timers` | the data |
 //! | `check` | what must always be true |
 
+mod admission;
 mod check;
 mod config;
 mod error;
@@ -135,7 +137,9 @@ impl Cluster {
     /// else that cannot be used is counted in [`stats`](Self::stats) and dropped.
     pub fn handle(&mut self, event: ClusterEvent, now: Time) -> Result<(), ClusterError> {
         let result = match event {
-            ClusterEvent::Submit(request) => self.submit(request, now).inspect_err(|_| self.stats.refused_at_submit += 1),
+            ClusterEvent::Submit(request) => self
+                .submit(request, now)
+                .inspect_err(|_| self.stats.refused_at_submit += 1),
             ClusterEvent::Abort(request) => {
                 self.abort(request, now);
                 Ok(())
@@ -233,14 +237,22 @@ impl Cluster {
         worker.last_sent = now;
         let seq = worker.sent_seq;
         let (from, epoch) = (Party::Cluster, self.config.epoch);
-        let message = Envelope { from, to: to.incarnation, epoch, seq, body };
+        let message = Envelope {
+            from,
+            to: to.incarnation,
+            epoch,
+            seq,
+            body,
+        };
         self.actions.push_back(ClusterAction::Send { to, message });
         Some(seq)
     }
 
     /// Tells a worker to end an attempt, once; a lost one hears of it when it speaks again.
     fn send_abort(&mut self, to: Peer, attempt: Attempt, now: Time) {
-        let Some(worker) = self.registry.current_mut(to) else { return };
+        let Some(worker) = self.registry.current_mut(to) else {
+            return;
+        };
         if !worker.tell_to_end(attempt) {
             return;
         }

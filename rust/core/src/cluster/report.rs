@@ -13,7 +13,16 @@ impl Cluster {
             self.stats.malformed += 1;
             return;
         }
-        let StepReport { attempts, first_index, counts, token_ids, extras, ends, progress, activated } = report;
+        let StepReport {
+            attempts,
+            first_index,
+            counts,
+            token_ids,
+            extras,
+            ends,
+            progress,
+            activated,
+        } = report;
         for (attempt, computed) in progress {
             if self.is_current(from, attempt, &ends, now) {
                 self.prefill_progress(from, attempt, computed);
@@ -53,7 +62,9 @@ impl Cluster {
 
     /// Passes on what is new among the tokens. Both sides of a hand-off report the first one, so repeats are normal.
     fn tokens(&mut self, from: Peer, attempt: Attempt, first: u32, ids: &[u32], mut extras: Vec<ByteBuf>, now: Time) {
-        let Some(entry) = self.requests.get_mut(&attempt.request) else { return };
+        let Some(entry) = self.requests.get_mut(&attempt.request) else {
+            return;
+        };
         let next = entry.next_index();
         let known = next.saturating_sub(first) as usize;
         self.stats.duplicate_tokens += known.min(ids.len()) as u64;

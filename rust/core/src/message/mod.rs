@@ -69,7 +69,10 @@ impl TokenRange {
     /// The part both ranges cover.
     pub fn intersect(&self, other: TokenRange) -> TokenRange {
         let start = self.start.max(other.start);
-        TokenRange { start, end: self.end.min(other.end).max(start) }
+        TokenRange {
+            start,
+            end: self.end.min(other.end).max(start),
+        }
     }
 }
 

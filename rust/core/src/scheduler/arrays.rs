@@ -32,13 +32,27 @@ pub struct StepArrays {
 
 impl StepArrays {
     fn clear(&mut self) {
-        let Self { token_ids, positions, slot_mapping, query_start_loc, seq_lens, .. } = self;
+        let Self {
+            token_ids,
+            positions,
+            slot_mapping,
+            query_start_loc,
+            seq_lens,
+            ..
+        } = self;
         for column in [token_ids, positions, slot_mapping] {
             column.clear();
         }
         query_start_loc.clear();
         seq_lens.clear();
-        let Self { logits_indices, rows, sampled_rows, gather_positions, gather_rows, .. } = self;
+        let Self {
+            logits_indices,
+            rows,
+            sampled_rows,
+            gather_positions,
+            gather_rows,
+            ..
+        } = self;
         for column in [logits_indices, rows, sampled_rows, gather_positions, gather_rows] {
             column.clear();
         }
@@ -77,7 +91,9 @@ impl Scheduler {
     /// `false` when `step` is not the newest one in flight.
     pub fn build_arrays(&self, step: StepId, arrays: &mut StepArrays) -> bool {
         arrays.clear();
-        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else { return false };
+        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else {
+            return false;
+        };
         arrays.reserve(plan);
         let (decodes, chunks) = plan.entries.split_at(plan.num_decodes as usize);
         arrays.query_start_loc.push(0);
@@ -90,7 +106,9 @@ impl Scheduler {
                 arrays.gather_positions.push(index);
                 arrays.gather_rows.push(row);
             }
-            arrays.token_ids.push(if unknown { -1 } else { i64::from(hot.last_token) });
+            arrays
+                .token_ids
+                .push(if unknown { -1 } else { i64::from(hot.last_token) });
             arrays.positions.push(i64::from(entry.start));
             arrays.slot_mapping.push(i64::from(entry.start) + hot.slot_delta);
             arrays.query_start_loc.push(index + 1);
@@ -118,13 +136,18 @@ impl Scheduler {
     fn build_chunk(&self, start: u32, end: u32, hot: &Hot, arrays: &mut StepArrays) {
         let cold: &Cold = self.table.get(hot.slot);
         let block_size = self.config.block_size;
-        arrays.token_ids.extend(cold.tokens[start as usize..end as usize].iter().map(|&token| i64::from(token)));
+        arrays.token_ids.extend(
+            cold.tokens[start as usize..end as usize]
+                .iter()
+                .map(|&token| i64::from(token)),
+        );
         arrays.positions.extend(i64::from(start)..i64::from(end));
         let mut position = start;
         while position < end {
             let block = position / block_size;
             let stop = ((block + 1) * block_size).min(end);
-            let first = i64::from(cold.blocks[block as usize].0) * i64::from(block_size) + i64::from(position % block_size);
+            let first =
+                i64::from(cold.blocks[block as usize].0) * i64::from(block_size) + i64::from(position % block_size);
             arrays.slot_mapping.extend(first..first + i64::from(stop - position));
             position = stop;
         }
@@ -136,13 +159,21 @@ impl Scheduler {
         plan.into_iter().flat_map(|plan| &plan.opened).map(|&row| {
             let cold = self.table.get(self.rows.get(row).slot);
             let Cold { request, tokens, .. } = cold;
-            Opened { row, id: request.id.0, extra: &request.extra, token_ids: tokens, prompt_len: request.prompt_len }
+            Opened {
+                row,
+                id: request.id.0,
+                extra: &request.extra,
+                token_ids: tokens,
+                prompt_len: request.prompt_len,
+            }
         })
     }
 
     /// Block tables of a step's entries, one line of `columns` blocks each (missing ones −1), appended to `out`.
     pub fn block_tables(&self, step: StepId, columns: usize, out: &mut Vec<i32>) {
-        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else { return };
+        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else {
+            return;
+        };
         for entry in &plan.entries {
             let blocks = &self.table.get(self.rows.get(entry.row).slot).blocks;
             let line = blocks.iter().map(|block| block.0 as i32);
@@ -152,7 +183,9 @@ impl Scheduler {
 
     /// Blocks of the longest table in a step.
     pub fn max_blocks(&self, step: StepId) -> usize {
-        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else { return 0 };
+        let Some(plan) = self.step(step).filter(|_| step == self.flight.planned) else {
+            return 0;
+        };
         let blocks = |row: Row| self.table.get(self.rows.get(row).slot).blocks.len();
         plan.entries.iter().map(|entry| blocks(entry.row)).max().unwrap_or(0)
     }

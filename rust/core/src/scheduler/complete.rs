@@ -49,10 +49,18 @@ impl Scheduler {
         }
         let expected = plan.num_samples as usize;
         if tokens.len() != expected {
-            return Err(CompleteError::NumTokens { step, expected, got: tokens.len() });
+            return Err(CompleteError::NumTokens {
+                step,
+                expected,
+                got: tokens.len(),
+            });
         }
         if let Some(index) = tokens.iter().position(|&token| u32::try_from(token).is_err()) {
-            return Err(CompleteError::Token { step, index, token: tokens[index] });
+            return Err(CompleteError::Token {
+                step,
+                index,
+                token: tokens[index],
+            });
         }
         let mut out = Outputs::default();
         if self.flight.is_oldest(step) {
@@ -173,7 +181,9 @@ impl Scheduler {
         self.rows.set_decoding(entry.row, decoding);
         if !decoding && !was_prefilling {
             let arrival = |row: &Row| self.table.get(self.rows.get(*row).slot).arrival;
-            let at = self.prefilling.partition_point(|row| arrival(row) < arrival(&entry.row));
+            let at = self
+                .prefilling
+                .partition_point(|row| arrival(row) < arrival(&entry.row));
             self.prefilling.insert(at, entry.row);
         }
     }

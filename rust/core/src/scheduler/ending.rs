@@ -49,7 +49,13 @@ impl Scheduler {
             self.stats.unknown_requests += 1;
             return false;
         };
-        self.end(slot, Ending { reason: FinishReason::Abort, now });
+        self.end(
+            slot,
+            Ending {
+                reason: FinishReason::Abort,
+                now,
+            },
+        );
         true
     }
 
@@ -125,6 +131,14 @@ impl Scheduler {
         self.flight.forget_displaced(slot);
         let cold = self.table.remove(slot);
         let (id, num_outputs) = (cold.request.id, cold.num_outputs());
-        self.finished.push(Finished { id, reason, num_outputs, timing: Timing { finished: now, ..cold.timing } });
+        self.finished.push(Finished {
+            id,
+            reason,
+            num_outputs,
+            timing: Timing {
+                finished: now,
+                ..cold.timing
+            },
+        });
     }
 }

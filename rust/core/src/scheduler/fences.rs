@@ -22,12 +22,23 @@ pub(super) struct Fences {
 
 impl Fences {
     /// Takes over the blocks; frees them at once when nothing can touch them any more.
-    pub fn push(&mut self, blocks: Vec<BlockId>, step: StepId, pins: SmallVec<[PinId; 1]>, completed: StepId, pool: &mut BlockPool) {
+    pub fn push(
+        &mut self,
+        blocks: Vec<BlockId>,
+        step: StepId,
+        pins: SmallVec<[PinId; 1]>,
+        completed: StepId,
+        pool: &mut BlockPool,
+    ) {
         if blocks.is_empty() {
             return;
         }
         let fence = Fence { step, pins, blocks };
-        if fence.passed(completed) { pool.release_all(&fence.blocks) } else { self.fences.push(fence) }
+        if fence.passed(completed) {
+            pool.release_all(&fence.blocks)
+        } else {
+            self.fences.push(fence)
+        }
     }
 
     /// Steps up to `completed` are done.
@@ -39,7 +50,9 @@ impl Fences {
 
     /// The copy behind `pin` is over.
     pub fn lift_pin(&mut self, pin: PinId, completed: StepId, pool: &mut BlockPool) -> bool {
-        let Some(fence) = self.fences.iter_mut().find(|fence| fence.pins.contains(&pin)) else { return false };
+        let Some(fence) = self.fences.iter_mut().find(|fence| fence.pins.contains(&pin)) else {
+            return false;
+        };
         fence.pins.retain(|&mut p| p != pin);
         self.sweep(completed, pool);
         true
@@ -58,7 +71,10 @@ impl Fences {
     /// Blocks that will be free as soon as the steps in flight are done.
     pub fn credit(&self, pool: &BlockPool) -> u32 {
         let fences = self.fences.iter().filter(|fence| fence.pins.is_empty());
-        fences.flat_map(|fence| &fence.blocks).filter(|&&block| pool.ref_count(block) == 1).count() as u32
+        fences
+            .flat_map(|fence| &fence.blocks)
+            .filter(|&&block| pool.ref_count(block) == 1)
+            .count() as u32
     }
 
     pub fn is_empty(&self) -> bool {

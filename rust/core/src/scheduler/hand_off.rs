@@ -79,21 +79,42 @@ impl Scheduler {
         let tokens = request.token_ids.len() as u32;
         let (total, usable) = ((tokens + 1).div_ceil(block_size), self.pool.num_usable());
         if total > usable {
-            return Err(AddError::LargerThanPool { id, tokens: tokens + 1, needed: total, usable }.into());
+            return Err(AddError::LargerThanPool {
+                id,
+                tokens: tokens + 1,
+                needed: total,
+                usable,
+            }
+            .into());
         }
         let mut hits = Vec::new();
         let namespace = Namespace(request.namespace);
-        let node = self.pool.lookup(namespace, &request.token_ids, tokens / block_size, &mut hits);
+        let node = self
+            .pool
+            .lookup(namespace, &request.token_ids, tokens / block_size, &mut hits);
         let revived = hits.iter().filter(|&&block| self.pool.ref_count(block) == 0).count() as u32;
         let num_hits = hits.len() as u32;
-        let watermark = if self.table.len() > 0 { self.config.watermark_blocks } else { 0 };
+        let watermark = if self.table.len() > 0 {
+            self.config.watermark_blocks
+        } else {
+            0
+        };
         let (needed, free) = (total - num_hits + revived, self.pool.num_free());
         let mut blocks = Vec::with_capacity(total as usize);
         if needed + watermark > free || self.pool.take(&hits, total - num_hits, &mut blocks).is_err() {
-            return Err(ReserveError::NoSpace { needed: needed + watermark, free });
+            return Err(ReserveError::NoSpace {
+                needed: needed + watermark,
+                free,
+            });
         }
-        let missing = TokenRange { start: num_hits * block_size, end: tokens };
-        let inbound = Inbound { missing, ..Inbound::default() };
+        let missing = TokenRange {
+            start: num_hits * block_size,
+            end: tokens,
+        };
+        let inbound = Inbound {
+            missing,
+            ..Inbound::default()
+        };
         let slot = self.insert(request, Phase::Reserved(inbound), Goal::Finish, now);
         let cold = self.table.get_mut(slot);
         cold.blocks.clone_from(&blocks);
@@ -106,10 +127,14 @@ impl Scheduler {
 
     /// KV of these positions is written. Repeated and overlapping ranges are harmless.
     pub fn arrived(&mut self, id: RequestId, range: TokenRange, now: Time) -> Arrival {
-        let Some(slot) = self.reserved(id) else { return Arrival::Unknown };
+        let Some(slot) = self.reserved(id) else {
+            return Arrival::Unknown;
+        };
         let block_size = self.config.block_size;
         let cold = self.table.get_mut(slot);
-        let Phase::Reserved(inbound) = &mut cold.phase else { return Arrival::Unknown };
+        let Phase::Reserved(inbound) = &mut cold.phase else {
+            return Arrival::Unknown;
+        };
         inbound.insert(range);
         if self.config.seeded_bug == Some(SeededBug::EarlyArrival) {
             inbound.insert(inbound.missing);
@@ -121,7 +146,9 @@ impl Scheduler {
 
     /// The hand-off: the first output, sampled where the prompt was computed.
     pub fn hand_over(&mut self, id: RequestId, token: u32, now: Time) -> Arrival {
-        let Some(slot) = self.reserved(id) else { return Arrival::Unknown };
+        let Some(slot) = self.reserved(id) else {
+            return Arrival::Unknown;
+        };
         if let Phase::Reserved(inbound) = &mut self.table.get_mut(slot).phase {
             inbound.first_token = Some(token);
         }
@@ -129,7 +156,10 @@ impl Scheduler {
     }
 
     fn reserved(&mut self, id: RequestId) -> Option<Slot> {
-        let slot = self.table.find(id).filter(|&slot| matches!(self.table.get(slot).phase, Phase::Reserved(_)));
+        let slot = self
+            .table
+            .find(id)
+            .filter(|&slot| matches!(self.table.get(slot).phase, Phase::Reserved(_)));
         self.stats.unknown_requests += u64::from(slot.is_none());
         slot
     }
@@ -137,7 +167,9 @@ impl Scheduler {
     /// With all KV and the first output here, the request is ready to decode.
     fn settle(&mut self, slot: Slot, now: Time) -> Arrival {
         let cold = self.table.get_mut(slot);
-        let Phase::Reserved(inbound) = &cold.phase else { return Arrival::Unknown };
+        let Phase::Reserved(inbound) = &cold.phase else {
+            return Arrival::Unknown;
+        };
         let (Some(token), true) = (inbound.first_token, inbound.contiguous() >= inbound.missing.end) else {
             return Arrival::Waiting;
         };
@@ -153,7 +185,10 @@ impl Scheduler {
 
     /// The KV of a hand-off is where it belongs: its blocks go back (behind their pins).
     pub fn release(&mut self, id: RequestId, now: Time) -> bool {
-        let slot = self.table.find(id).filter(|&slot| self.table.get(slot).phase == Phase::Held);
+        let slot = self
+            .table
+            .find(id)
+            .filter(|&slot| self.table.get(slot).phase == Phase::Held);
         self.stats.unknown_requests += u64::from(slot.is_none());
         let Some(slot) = slot else { return false };
         self.remove(slot, None, now);

@@ -1,10 +1,10 @@
 //! Blocks for requests that run: one more at a block boundary, and who gives way when there is none.
 
-use super::{Scheduler, SeededBug};
 use super::ending::Ending;
 use super::flight::{Displaced, StepPlan, TableWrite};
 use super::queue::{Slot, Ticket};
 use super::table::Phase;
+use super::{Scheduler, SeededBug};
 use crate::ids::Row;
 use crate::kv::{Namespace, NodeRef};
 use crate::request::FinishReason;
@@ -13,7 +13,9 @@ use crate::time::Time;
 impl Scheduler {
     /// Gives a row its next block, if there is one.
     pub(super) fn grow(&mut self, row: Row, plan: &mut StepPlan) -> bool {
-        let Some(block) = self.pool.allocate() else { return false };
+        let Some(block) = self.pool.allocate() else {
+            return false;
+        };
         let block_size = self.config.block_size;
         let hot = self.rows.get_mut(row);
         let cold = self.table.get_mut(hot.slot);
@@ -40,9 +42,12 @@ impl Scheduler {
             let candidates = self.candidates();
             if candidates.len() <= 1 {
                 self.end_if_alone(&candidates, now);
+                needy = self.needy_rows();
                 break;
             }
-            let Some(victim) = self.order.victim(&candidates) else { break };
+            let Some(victim) = self.order.victim(&candidates) else {
+                break;
+            };
             self.preempt(victim.slot);
             needy = self.needy_rows();
         }
@@ -65,18 +70,33 @@ impl Scheduler {
 
     /// Requests that could give their blocks back: running ones, and those that wait for a row.
     fn candidates(&self) -> Vec<Ticket> {
-        let running = self.rows.decoding().chain(self.prefilling.iter().copied()).map(|row| self.rows.get(row).slot);
-        running.chain(self.ready.iter().copied()).map(|slot| self.table.get(slot).ticket(slot)).collect()
+        let running = self
+            .rows
+            .decoding()
+            .chain(self.prefilling.iter().copied())
+            .map(|row| self.rows.get(row).slot);
+        running
+            .chain(self.ready.iter().copied())
+            .map(|slot| self.table.get(slot).ticket(slot))
+            .collect()
     }
 
     /// The only one left that runs cannot grow. If every block in use is its own, it never will.
     fn end_if_alone(&mut self, candidates: &[Ticket], now: Time) {
-        let Some(&Ticket { slot, .. }) = candidates.first() else { return };
+        let Some(&Ticket { slot, .. }) = candidates.first() else {
+            return;
+        };
         let cold = self.table.get(slot);
         let Phase::Running(row) = cold.phase else { return };
         let alone = self.pool.num_used() as usize == cold.blocks.len();
         if alone && self.rows.get(row).pending == 0 {
-            self.end(slot, Ending { reason: FinishReason::Capacity, now });
+            self.end(
+                slot,
+                Ending {
+                    reason: FinishReason::Capacity,
+                    now,
+                },
+            );
         }
     }
 
@@ -97,16 +117,27 @@ impl Scheduler {
 
     /// Takes a request out of its row, if it has one. The row stays taken until its newest step is done.
     pub(super) fn leave_row(&mut self, slot: Slot) {
-        let Phase::Running(row) = self.table.get(slot).phase else { return };
+        let Phase::Running(row) = self.table.get(slot).phase else {
+            return;
+        };
         let completed = self.flight.completed;
-        let passed = if self.has_bug(SeededBug::EarlyRowReuse) { self.flight.planned } else { completed };
+        let passed = if self.has_bug(SeededBug::EarlyRowReuse) {
+            self.flight.planned
+        } else {
+            completed
+        };
         let hot = self.rows.close(row, passed);
         self.prefilling.retain(|&prefilling| prefilling != row);
         self.closed.push(row);
         let cold = self.table.get_mut(slot);
         (cold.pending, cold.newest) = (hot.pending, hot.newest);
         if hot.newest > completed {
-            self.flight.displaced.push(Displaced { row, run: hot.run, slot, newest: hot.newest });
+            self.flight.displaced.push(Displaced {
+                row,
+                run: hot.run,
+                slot,
+                newest: hot.newest,
+            });
         }
     }
 
@@ -119,6 +150,7 @@ impl Scheduler {
         }
         cold.registered = 0;
         cold.node = NodeRef::root(Namespace(cold.request.namespace));
-        self.fences.push(blocks, cold.newest, pins, self.flight.completed, &mut self.pool);
+        self.fences
+            .push(blocks, cold.newest, pins, self.flight.completed, &mut self.pool);
     }
 }

@@ -112,7 +112,11 @@ impl Rows {
         let hot = *self.get(row);
         self.get_mut(row).run = hot.run.wrapping_add(1);
         self.in_use -= 1;
-        if hot.newest <= completed { self.free.push(row) } else { self.leaving.push((hot.newest, row)) }
+        if hot.newest <= completed {
+            self.free.push(row)
+        } else {
+            self.leaving.push((hot.newest, row))
+        }
         hot
     }
 
@@ -158,13 +162,17 @@ impl Rows {
     pub fn decoding(&self) -> impl Iterator<Item = Row> + '_ {
         self.decoding.iter().enumerate().flat_map(|(index, &word)| {
             let bits = std::iter::successors(Some(word), |bits| Some(bits & bits.wrapping_sub(1)));
-            bits.take_while(|&bits| bits != 0).map(move |bits| Row(index as u32 * 64 + bits.trailing_zeros()))
+            bits.take_while(|&bits| bits != 0)
+                .map(move |bits| Row(index as u32 * 64 + bits.trailing_zeros()))
         })
     }
 
     /// Rows that are free or leaving, for integrity checks.
     pub fn vacant(&self) -> impl Iterator<Item = Row> + '_ {
-        self.free.iter().copied().chain(self.leaving.iter().map(|&(_, row)| row))
+        self.free
+            .iter()
+            .copied()
+            .chain(self.leaving.iter().map(|&(_, row)| row))
     }
 
     pub fn len(&self) -> usize {

@@ -58,7 +58,10 @@ impl Scheduler {
             self.ready.pop_front();
             self.rows.set_decoding(row, true);
             let hot = self.rows.get_mut(row);
-            debug_assert!(hot.wants_step() && hot.planned < hot.room, "a reservation has room for the next token");
+            debug_assert!(
+                hot.wants_step() && hot.planned < hot.room,
+                "a reservation has room for the next token"
+            );
             let start = hot.planned;
             hot.planned += 1;
             hot.pending += 1;
@@ -103,7 +106,9 @@ impl Scheduler {
             if cold.newest > self.flight.completed {
                 break; // preempted, and a step in flight still brings it a token
             }
-            let Some(num_cached) = self.take_blocks(slot) else { break };
+            let Some(num_cached) = self.take_blocks(slot) else {
+                break;
+            };
             let ticket = self.table.get(slot).ticket(slot);
             self.order.remove(ticket);
             self.count_lookup(slot, num_cached);
@@ -127,10 +132,16 @@ impl Scheduler {
         self.hits.clear();
         // The last token must be run to sample from it, so a fully cached prompt gives up its last block.
         let namespace = Namespace(cold.request.namespace);
-        let node = self.pool.lookup(namespace, &cold.tokens, (len - 1) / block_size, &mut self.hits);
+        let node = self
+            .pool
+            .lookup(namespace, &cold.tokens, (len - 1) / block_size, &mut self.hits);
         let num_new = len.div_ceil(block_size) - self.hits.len() as u32;
         if self.rows.in_use() > 0 {
-            let revived = self.hits.iter().filter(|&&block| self.pool.ref_count(block) == 0).count() as u32;
+            let revived = self
+                .hits
+                .iter()
+                .filter(|&&block| self.pool.ref_count(block) == 0)
+                .count() as u32;
             if self.pool.num_free() < num_new + revived + self.config.watermark_blocks {
                 return None;
             }
@@ -142,7 +153,12 @@ impl Scheduler {
     }
 
     fn count_lookup(&mut self, slot: Slot, num_cached: u32) {
-        let Stats { prefix_queries, prefix_hits, recovered_tokens, .. } = &mut self.stats;
+        let Stats {
+            prefix_queries,
+            prefix_hits,
+            recovered_tokens,
+            ..
+        } = &mut self.stats;
         let cold = self.table.get_mut(slot);
         if cold.timing.preemptions > 0 {
             *recovered_tokens += u64::from(num_cached);
@@ -191,7 +207,11 @@ impl Scheduler {
         }
         let row = self.rows.open(hot);
         let writes = cold.blocks.iter().enumerate();
-        plan.table_diff.extend(writes.map(|(column, &block)| TableWrite { row, column: column as u32, block }));
+        plan.table_diff.extend(writes.map(|(column, &block)| TableWrite {
+            row,
+            column: column as u32,
+            block,
+        }));
         plan.opened.push(row);
         cold.phase = Phase::Running(row);
         row

@@ -77,7 +77,11 @@ pub(super) struct Cold {
 
 impl Cold {
     pub fn ticket(&self, slot: Slot) -> Ticket {
-        Ticket { slot, arrival: self.arrival, num_tokens: self.tokens.len() as u32 }
+        Ticket {
+            slot,
+            arrival: self.arrival,
+            num_tokens: self.tokens.len() as u32,
+        }
     }
 
     pub fn num_outputs(&self) -> u32 {
@@ -129,8 +133,10 @@ impl Table {
         self.slots[slot as usize].as_mut().expect("slot is taken")
     }
 
-
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Cold)> {
-        self.slots.iter().enumerate().filter_map(|(slot, cold)| Some((slot as Slot, cold.as_ref()?)))
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, cold)| Some((slot as Slot, cold.as_ref()?)))
     }
 }

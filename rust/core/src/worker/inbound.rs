@@ -30,7 +30,10 @@ pub(super) struct Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// KV may arrive.
-    Receiving { lease_until: Time, first_token: Option<u32> },
+    Receiving {
+        lease_until: Time,
+        first_token: Option<u32>,
+    },
     /// Nobody wants it any more, but the source may still write.
     Quarantined { ask_at: Time, kill_at: Time },
 }
@@ -38,7 +41,12 @@ pub(super) enum State {
 impl Worker {
     /// Makes room, or says why not.
     pub(super) fn reserve(&mut self, reserve: Reserve, now: Time) {
-        let Reserve { attempt, mut request, source, lease_ns } = reserve;
+        let Reserve {
+            attempt,
+            mut request,
+            source,
+            lease_ns,
+        } = reserve;
         if !self.supersede(attempt, now) {
             return;
         }
@@ -50,17 +58,38 @@ impl Worker {
         let reservation = match self.scheduler.reserve(request, now) {
             Ok(reservation) => reservation,
             Err(ReserveError::NoSpace { needed, free }) => {
-                let refused = ReserveRefused { attempt, free_blocks: free, needed_blocks: needed };
+                let refused = ReserveRefused {
+                    attempt,
+                    free_blocks: free,
+                    needed_blocks: needed,
+                };
                 return self.tell_cluster(Message::ReserveRefused(refused));
             }
             Err(ReserveError::Invalid(error)) => return self.reject(attempt, error.to_string()),
         };
         self.next_transfer += 1;
         let (transfer, pin) = (TransferId(self.next_transfer), self.fresh_pin());
-        let local = self.legs.insert(Leg { attempt, part: Part::Inbound(transfer), next_index });
+        let local = self.legs.insert(Leg {
+            attempt,
+            part: Part::Inbound(transfer),
+            next_index,
+        });
         self.scheduler.pin(local, pin);
-        let state = State::Receiving { lease_until: now + lease_ns, first_token: None };
-        self.inbound.insert(transfer, Inbound { attempt, local, source, pin, lease_ns, state });
+        let state = State::Receiving {
+            lease_until: now + lease_ns,
+            first_token: None,
+        };
+        self.inbound.insert(
+            transfer,
+            Inbound {
+                attempt,
+                local,
+                source,
+                pin,
+                lease_ns,
+                state,
+            },
+        );
         self.renew_by(lease_ns, now);
         let destination = Destination {
             peer: self.config.me,
@@ -75,9 +104,13 @@ impl Worker {
     /// The reservation that a source speaks of, its lease renewed. `None` (counted) when it is not its to speak of.
     fn receiving(&mut self, source: Peer, transfer: TransferId, now: Time) -> Option<RequestId> {
         match self.inbound.get_mut(&transfer) {
-            Some(Inbound { source: known, local, lease_ns, state: State::Receiving { lease_until, .. }, .. })
-                if *known == source =>
-            {
+            Some(Inbound {
+                source: known,
+                local,
+                lease_ns,
+                state: State::Receiving { lease_until, .. },
+                ..
+            }) if *known == source => {
                 *lease_until = now + *lease_ns;
                 Some(*local)
             }
@@ -97,12 +130,18 @@ impl Worker {
 
     pub(super) fn handed_over(&mut self, source: Peer, hand_off: HandOff, now: Time) {
         let transfer = hand_off.transfer;
-        let Some(local) = self.receiving(source, transfer, now) else { return };
+        let Some(local) = self.receiving(source, transfer, now) else {
+            return;
+        };
         if hand_off.finish.is_some() {
             // The source says so itself once its last copy is over.
             return self.withdraw(transfer, now);
         }
-        if let Some(Inbound { state: State::Receiving { first_token, .. }, .. }) = self.inbound.get_mut(&transfer) {
+        if let Some(Inbound {
+            state: State::Receiving { first_token, .. },
+            ..
+        }) = self.inbound.get_mut(&transfer)
+        {
             *first_token = Some(hand_off.token_id);
         }
         let arrival = self.scheduler.hand_over(local, hand_off.token_id, now);
@@ -114,13 +153,23 @@ impl Worker {
         if arrival != Arrival::Complete {
             return;
         }
-        let Some(inbound) = self.inbound.remove(&transfer) else { return };
+        let Some(inbound) = self.inbound.remove(&transfer) else {
+            return;
+        };
         self.scheduler.unpin(inbound.local, inbound.pin);
         self.tell_peer(inbound.source, Message::Release(transfer));
         self.stats.hand_offs_in += 1;
-        let mut report = StepReport { activated: vec![inbound.attempt], ..StepReport::default() };
-        if let (Some(leg), State::Receiving { first_token: Some(token), .. }) =
-            (self.legs.get_mut(inbound.local), inbound.state)
+        let mut report = StepReport {
+            activated: vec![inbound.attempt],
+            ..StepReport::default()
+        };
+        if let (
+            Some(leg),
+            State::Receiving {
+                first_token: Some(token),
+                ..
+            },
+        ) = (self.legs.get_mut(inbound.local), inbound.state)
         {
             leg.part = Part::Run;
             report.attempts.push(leg.attempt);
@@ -142,10 +191,15 @@ impl Worker {
     }
 
     fn withdraw(&mut self, transfer: TransferId, now: Time) {
-        let Some(inbound) = self.inbound.get_mut(&transfer) else { return };
+        let Some(inbound) = self.inbound.get_mut(&transfer) else {
+            return;
+        };
         let Inbound { local, lease_ns, .. } = *inbound;
         let kill_at = now + self.config.kill_after_ns;
-        inbound.state = State::Quarantined { ask_at: now + lease_ns, kill_at };
+        inbound.state = State::Quarantined {
+            ask_at: now + lease_ns,
+            kill_at,
+        };
         self.legs.remove(local);
         self.scheduler.abort(local, now);
     }
@@ -205,7 +259,12 @@ impl Worker {
     /// Sets the next moment a quarantine asks again.
     fn postpone(&mut self, transfer: TransferId, now: Time) {
         let kill_after = self.config.kill_after_ns;
-        if let Some(Inbound { lease_ns, state: State::Quarantined { ask_at, kill_at }, .. }) = self.inbound.get_mut(&transfer) {
+        if let Some(Inbound {
+            lease_ns,
+            state: State::Quarantined { ask_at, kill_at },
+            ..
+        }) = self.inbound.get_mut(&transfer)
+        {
             *ask_at = now + *lease_ns;
             if now >= *kill_at {
                 *kill_at = now + kill_after;

@@ -45,9 +45,19 @@ pub(super) struct PeerLinks {
 impl PeerLinks {
     /// A peer joined. Returns the older life it replaces.
     pub fn join(&mut self, peer: Peer) -> Option<Peer> {
-        let old = self.links.get(&peer.worker).map(|link| Peer { worker: peer.worker, incarnation: link.incarnation });
+        let old = self.links.get(&peer.worker).map(|link| Peer {
+            worker: peer.worker,
+            incarnation: link.incarnation,
+        });
         if old != Some(peer) {
-            self.links.insert(peer.worker, PeerLink { incarnation: peer.incarnation, seq_out: 0, seq_in: 0 });
+            self.links.insert(
+                peer.worker,
+                PeerLink {
+                    incarnation: peer.incarnation,
+                    seq_out: 0,
+                    seq_in: 0,
+                },
+            );
         }
         old.filter(|&old| old != peer)
     }
@@ -58,7 +68,9 @@ impl PeerLinks {
     }
 
     pub fn knows(&self, peer: Peer) -> bool {
-        self.links.get(&peer.worker).is_some_and(|link| link.incarnation == peer.incarnation)
+        self.links
+            .get(&peer.worker)
+            .is_some_and(|link| link.incarnation == peer.incarnation)
     }
 }
 
@@ -91,13 +103,26 @@ impl Worker {
             self.stats.stale_messages += 1;
             return false;
         }
+        let lost = envelope.seq - self.cluster.seq_in > 1;
         self.cluster.seq_in = envelope.seq;
         self.cluster.heard_at = now;
+        if lost && !welcome {
+            // What the cluster believes of us is not so: we begin again.
+            self.stats.lost_messages += 1;
+            self.cluster.welcomed = None;
+            self.cluster.speak_at = now;
+            self.abandon_all(now);
+            return false;
+        }
         true
     }
 
     fn admit_peer(&mut self, peer: Peer, envelope: &Envelope) -> bool {
-        let link = self.peers.links.get_mut(&peer.worker).filter(|link| link.incarnation == peer.incarnation);
+        let link = self
+            .peers
+            .links
+            .get_mut(&peer.worker)
+            .filter(|link| link.incarnation == peer.incarnation);
         let Some(link) = link.filter(|_| envelope.epoch == self.cluster.epoch) else {
             self.stats.foreign_messages += 1;
             return false;
@@ -117,7 +142,12 @@ impl Worker {
     }
 
     pub(super) fn tell_peer(&mut self, peer: Peer, body: Message) {
-        let Some(link) = self.peers.links.get_mut(&peer.worker).filter(|link| link.incarnation == peer.incarnation) else {
+        let Some(link) = self
+            .peers
+            .links
+            .get_mut(&peer.worker)
+            .filter(|link| link.incarnation == peer.incarnation)
+        else {
             return; // it left; nobody is there to hear it
         };
         link.seq_out += 1;
@@ -127,7 +157,13 @@ impl Worker {
 
     fn send(&mut self, to: Party, incarnation: Incarnation, seq: u64, body: Message) {
         let from = Party::Worker(self.config.me);
-        let message = Envelope { from, to: incarnation, epoch: self.cluster.epoch, seq, body };
+        let message = Envelope {
+            from,
+            to: incarnation,
+            epoch: self.cluster.epoch,
+            seq,
+            body,
+        };
         self.actions.push_back(WorkerAction::Send { to, message });
     }
 }

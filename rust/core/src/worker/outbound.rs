@@ -34,14 +34,24 @@ pub(super) struct Outbound {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Sending { lease_until: Time, handed_over: bool },
+    Sending {
+        lease_until: Time,
+        handed_over: bool,
+    },
     /// Given up; `acknowledge`: the destination waits for the word that nothing more will be written.
-    Stopping { acknowledge: bool },
+    Stopping {
+        acknowledge: bool,
+    },
 }
 
 impl Worker {
     pub(super) fn prefill(&mut self, prefill: Prefill, now: Time) {
-        let Prefill { attempt, request, destination, lease_ns } = prefill;
+        let Prefill {
+            attempt,
+            request,
+            destination,
+            lease_ns,
+        } = prefill;
         let key = (destination.peer, destination.transfer);
         if !self.supersede(attempt, now) {
             return;
@@ -60,33 +70,58 @@ impl Worker {
         if !self.add(attempt, request, Goal::HandOff, Part::Outbound(key), now) {
             return;
         }
-        let state = State::Sending { lease_until: now + lease_ns, handed_over: false };
+        let state = State::Sending {
+            lease_until: now + lease_ns,
+            handed_over: false,
+        };
         let issued = destination.missing.start;
         let copying = BTreeMap::new();
-        let outbound = Outbound { attempt, local, destination, lease_ns, state, issued, copying, next_chunk: 0 };
+        let outbound = Outbound {
+            attempt,
+            local,
+            destination,
+            lease_ns,
+            state,
+            issued,
+            copying,
+            next_chunk: 0,
+        };
         self.outbound.insert(key, outbound);
         self.renew_by(lease_ns, now);
     }
 
     /// Positions up to `computed` are there: what is complete and missing at the destination leaves at once.
     pub(super) fn send_computed(&mut self, key: Key, computed: u32) {
-        let Some(outbound) = self.outbound.get_mut(&key) else { return };
+        let Some(outbound) = self.outbound.get_mut(&key) else {
+            return;
+        };
         if !matches!(outbound.state, State::Sending { .. }) {
             return;
         }
         let block_size = self.config.scheduler.block_size;
         let missing = outbound.destination.missing;
         // Whole blocks until the prompt ends, so that no block travels twice.
-        let ready = if computed >= missing.end { missing.end } else { computed / block_size * block_size };
-        let range = TokenRange { start: outbound.issued, end: ready.max(outbound.issued) };
-        if range.is_empty() {
-            return;
-        }
-        outbound.issued = range.end;
+        let ready = if computed >= missing.end {
+            missing.end
+        } else {
+            computed / block_size * block_size
+        };
+        let range = TokenRange {
+            start: outbound.issued,
+            end: ready.max(outbound.issued),
+        };
         let (chunk, local) = (outbound.next_chunk, outbound.local);
+        // A request that ended with its first output has no blocks any more, and nobody wants them.
+        let Some(blocks) = self.scheduler.blocks(local).filter(|_| !range.is_empty()) else {
+            return;
+        };
+        outbound.issued = range.end;
         outbound.next_chunk += 1;
-        let blocks = self.scheduler.blocks(local).expect("a request that computes is here");
-        let Destination { blocks: to, block_size: to_size, .. } = &outbound.destination;
+        let Destination {
+            blocks: to,
+            block_size: to_size,
+            ..
+        } = &outbound.destination;
         let mut runs = plan_transfer((blocks, block_size), (to, *to_size), range);
         if self.scheduler.has_bug(SeededBug::TailOffByOne)
             && let Some(last) = runs.last_mut()
@@ -98,7 +133,12 @@ impl Worker {
         outbound.copying.insert(chunk, (range, self.next_pin));
         self.scheduler.pin(local, self.next_pin);
         let (peer, transfer) = key;
-        self.actions.push_back(WorkerAction::StartTransfer { peer, transfer, chunk, runs });
+        self.actions.push_back(WorkerAction::StartTransfer {
+            peer,
+            transfer,
+            chunk,
+            runs,
+        });
     }
 
     /// The host copied a chunk, or gave it up; either way it writes no more of it.
@@ -115,7 +155,11 @@ impl Worker {
         self.scheduler.unpin(local, pin);
         match (self.outbound[&key].state, ok) {
             (State::Sending { .. }, true) => {
-                let sent = Sent { attempt, transfer: key.1, range };
+                let sent = Sent {
+                    attempt,
+                    transfer: key.1,
+                    range,
+                };
                 self.tell_peer(key.0, Message::Sent(sent));
             }
             (State::Sending { .. }, false) => {
@@ -128,12 +172,21 @@ impl Worker {
 
     /// The first output is there, and with it the hand-off.
     pub(super) fn hand_over(&mut self, key: Key, index: u32, token_id: u32, finish: Option<FinishReason>, now: Time) {
-        let Some(outbound) = self.outbound.get_mut(&key) else { return };
+        let Some(outbound) = self.outbound.get_mut(&key) else {
+            return;
+        };
         let attempt = outbound.attempt;
         if let State::Sending { handed_over, .. } = &mut outbound.state {
             *handed_over = true;
         }
-        let body = HandOff { attempt, transfer: key.1, index, token_id, extra: ByteBuf::new(), finish };
+        let body = HandOff {
+            attempt,
+            transfer: key.1,
+            index,
+            token_id,
+            extra: ByteBuf::new(),
+            finish,
+        };
         self.tell_peer(key.0, Message::HandOff(body));
         if finish.is_some() {
             self.stop_sending(key, true, now);
@@ -142,7 +195,11 @@ impl Worker {
 
     pub(super) fn released(&mut self, key: Key, now: Time) {
         match self.outbound.get(&key) {
-            Some(Outbound { local, state: State::Sending { handed_over: true, .. }, .. }) => {
+            Some(Outbound {
+                local,
+                state: State::Sending { handed_over: true, .. },
+                ..
+            }) => {
                 self.scheduler.release(*local, now);
                 self.legs.remove(*local);
                 self.outbound.remove(&key);
@@ -164,7 +221,9 @@ impl Worker {
 
     /// Gives a transfer up: the request ends here, copies are cancelled, the rest follows when they are over.
     pub(super) fn stop_sending(&mut self, key: Key, acknowledge: bool, now: Time) {
-        let Some(outbound) = self.outbound.get_mut(&key) else { return };
+        let Some(outbound) = self.outbound.get_mut(&key) else {
+            return;
+        };
         let acknowledge = acknowledge || outbound.state == State::Stopping { acknowledge: true };
         let first_time = matches!(outbound.state, State::Sending { .. });
         outbound.state = State::Stopping { acknowledge };
@@ -173,14 +232,24 @@ impl Worker {
             self.legs.remove(local);
             self.scheduler.abort(local, now);
             if copying {
-                self.actions.push_back(WorkerAction::CancelTransfer { peer: key.0, transfer: key.1 });
+                self.actions.push_back(WorkerAction::CancelTransfer {
+                    peer: key.0,
+                    transfer: key.1,
+                });
             }
         }
         self.finish_stopping(key);
     }
 
     fn finish_stopping(&mut self, key: Key) {
-        let Some(Outbound { state: State::Stopping { acknowledge }, copying, .. }) = self.outbound.get(&key) else { return };
+        let Some(Outbound {
+            state: State::Stopping { acknowledge },
+            copying,
+            ..
+        }) = self.outbound.get(&key)
+        else {
+            return;
+        };
         if !copying.is_empty() {
             return;
         }
@@ -191,7 +260,9 @@ impl Worker {
     }
 
     pub(super) fn destination_dead(&mut self, peer: Peer, now: Time) {
-        let to_peer = self.outbound.range((peer, TransferId(0))..=(peer, TransferId(u64::MAX)));
+        let to_peer = self
+            .outbound
+            .range((peer, TransferId(0))..=(peer, TransferId(u64::MAX)));
         for key in to_peer.map(|(&key, _)| key).collect::<Vec<_>>() {
             let outbound = &self.outbound[&key];
             let (attempt, sending) = (outbound.attempt, matches!(outbound.state, State::Sending { .. }));
@@ -206,7 +277,13 @@ impl Worker {
     pub(super) fn outbound_timeouts(&mut self, now: Time) {
         for key in self.outbound.keys().copied().collect::<Vec<_>>() {
             let Outbound { attempt, state, .. } = self.outbound[&key];
-            let State::Sending { lease_until, handed_over } = state else { continue };
+            let State::Sending {
+                lease_until,
+                handed_over,
+            } = state
+            else {
+                continue;
+            };
             if now < lease_until {
                 continue;
             }

@@ -77,9 +77,16 @@ impl Worker {
         report.counts.push(1);
         report.token_ids.push(token);
         if let Part::Outbound(key) = leg.part {
-            let finish = outputs.finished.iter().find(|finished| finished.id == local).and_then(|f| f.reason);
+            let finish = outputs
+                .finished
+                .iter()
+                .find(|finished| finished.id == local)
+                .and_then(|f| f.reason);
             if finish.is_some() {
-                report.ends.extend(finish.map(|reason| End { attempt: leg.attempt, reason }));
+                report.ends.extend(finish.map(|reason| End {
+                    attempt: leg.attempt,
+                    reason,
+                }));
             }
             self.hand_over(key, index, token, finish, now);
         }
@@ -106,7 +113,10 @@ impl Worker {
             if let (Some(leg), Some(reason)) = (self.legs.get(end.id), end.reason)
                 && reason != FinishReason::Abort
             {
-                report.ends.push(End { attempt: leg.attempt, reason });
+                report.ends.push(End {
+                    attempt: leg.attempt,
+                    reason,
+                });
                 self.legs.remove(end.id);
             }
         }

@@ -13,9 +13,16 @@ impl Worker {
     pub fn poll_timeout(&self) -> Option<Time> {
         let inbound = self.inbound.values().map(Inbound::deadline).min();
         let outbound = self.outbound.values().filter_map(Outbound::deadline).min();
-        let silence = self.cluster.welcomed.as_ref().map(|welcome| self.cluster.heard_at + welcome.cluster_silence_ns);
+        let silence = self
+            .cluster
+            .welcomed
+            .as_ref()
+            .map(|welcome| self.cluster.heard_at + welcome.cluster_silence_ns);
         let leases = earlier(inbound, outbound);
-        earlier(earlier(leases, self.renew_at), earlier(silence, Some(self.cluster.speak_at)))
+        earlier(
+            earlier(leases, self.renew_at),
+            earlier(silence, Some(self.cluster.speak_at)),
+        )
     }
 
     /// Does what is due. Calling it early, late or twice is harmless.
