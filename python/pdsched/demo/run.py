@@ -130,18 +130,18 @@ def _table(setups: list[SetUp], measured: Mapping[str, Measurement]) -> Table:
         title="The same arrivals on the same two cores", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
     table.add_column("set-up", no_wrap=True)
-    for column in ("TTFT p50 / p99 s", "ITL p50 / p99 / max ms", "p99 vs base", "tokens/s"):
-        table.add_column(column, justify="right")
+    for column in ("TTFT p50/p99 s", "ITL p50/p99/max ms", "p99/base", "tok/s"):
+        table.add_column(column, justify="right", no_wrap=True)
     names = {setup.key: f"({setup.key}) {setup.label}" for setup in setups}
     for key, run in measured.items():
         gaps = run.gaps_s() * 1e3
         ttfts = [stats.ttft_ns / 1e9 for stats in run.longs if stats.ttft_ns is not None]
         base = BASELINE_OF.get(key)
-        of = " and ".join(f"({other})" for other, its_base in BASELINE_OF.items() if its_base == key)
+        of = ", ".join(f"({other})" for other, its_base in BASELINE_OF.items() if its_base == key)
         table.add_row(
-            names.get(key, f"no prefill, for {of}"),
-            " / ".join(f"{percentile(ttfts, q):.1f}" for q in (50, 99)) if base else "",
-            f"{percentile(gaps, 50):.0f} / {percentile(gaps, 99):.0f} / {gaps.max():.0f}",
+            names.get(key, f"no prefill: {of}"),
+            "/".join(f"{percentile(ttfts, q):.1f}" for q in (50, 99)) if base else "",
+            f"{percentile(gaps, 50):.0f}/{percentile(gaps, 99):.0f}/{gaps.max():.0f}",
             f"{ratio_to_baseline(run, measured[base]):.2f}x" if base else "",
             f"{run.tokens_per_s():.1f}",
         )

@@ -21,7 +21,7 @@ MIN_LONG = 1500
 NUM_STREAMS = 12
 LONG_ANSWER = 24
 """Tokens that each long prompt's answer has."""
-SPACING = 0.7
+SPACING = 0.8
 """Time between two long prompts over the time that one takes to prefill: one worker falls behind, two do not."""
 LEAD_SECONDS = 1.5
 """Streams decode undisturbed for this long before the first long prompt comes."""
@@ -72,7 +72,7 @@ def set_ups(cores: Sequence[int | None], longest: int) -> list[SetUp]:
     seats = NUM_STREAMS + FULL_RUN_LONGS + 4
 
     def worker(role: Role, core: int | None, chunk: int | None) -> WorkerSpec:
-        budget = (longest if chunk is None else chunk) + seats
+        budget = (longest if chunk is None else chunk) + (0 if role == "prefill" else seats)
         return WorkerSpec(role, core, chunk, max_num_seqs=seats, max_num_batched_tokens=budget)
 
     first, second = cores

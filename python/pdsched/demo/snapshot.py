@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from pdsched.engine import Engine
 from pdsched.engine.stats import RequestStats
@@ -82,11 +83,7 @@ def take(engine: Engine, title: str, since_ns: int, names: Names) -> Snapshot:
         title,
         (time.monotonic_ns() - since_ns) / 1e9,
         [request_row(stats, names) for stats in engine.requests.values()],
-        [
-            transfer_row(f"{source[0]}>{target[0]}", record)
-            for (source, target, _), record in engine.monitor.transfers.items()
-            if record.started_ns >= since_ns
-        ],
+        _transfers(engine, since_ns),
         _workers(engine),
     )
 
@@ -111,6 +108,19 @@ def transfer_row(route: str, record: TransferRecord) -> TransferRow:
     over = record.chunks > 0 and record.done_chunks == record.chunks
     share = record.bytes_before_last / record.num_bytes if over and record.num_bytes else None
     return TransferRow(route, record.num_tokens, record.num_bytes / 1e6, speed, share)
+
+
+def _transfers(engine: Engine, since_ns: int) -> list[TransferRow]:
+    """Those that began since. A worker's newest ones, as many as it has prompts in work, may not be over yet."""
+    prefilling = Counter(stats.prefill for stats in engine.requests.values() if stats.state == "prefilling")
+    rows = []
+    for (source, target, _), record in reversed(engine.monitor.transfers.items()):
+        if record.started_ns >= since_ns:
+            in_work = prefilling[source[0]] > 0
+            prefilling[source[0]] -= 1
+            row = transfer_row(f"{source[0]}>{target[0]}", record)
+            rows.append(replace(row, there_before_end=None) if in_work else row)
+    return rows[::-1]
 
 
 def _workers(engine: Engine) -> list[WorkerRow]:

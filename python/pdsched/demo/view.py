@@ -35,7 +35,7 @@ async def watch(console: Console, engine: Engine, title: str, names: Names) -> A
                 yield
     else:
         console.print(title)
-        async with _repeat(PLAIN_SECONDS, lambda: console.print(plain(snapshot()), highlight=False)):
+        async with _repeat(PLAIN_SECONDS, lambda: console.print(plain(snapshot()), highlight=False, soft_wrap=True)):
             yield
 
 

@@ -24,7 +24,7 @@ class WorkerSpec:
     max_num_seqs: int = 32
     """Requests that run at once."""
     max_num_batched_tokens: int | None = None
-    """Token budget of a step; None: the chunk size plus one token per running request."""
+    """Token budget of a step; None: the chunk size, plus one token per running request where there are decodes."""
     scheduler: dict[str, Any] = field(default_factory=dict)
     """Further keyword arguments of `SchedulerConfig`."""
     worker: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,8 @@ class WorkerSpec:
         """Keyword arguments of `SchedulerConfig`, beside block size and number of blocks."""
         budget = self.max_num_batched_tokens
         if budget is None:
-            budget = (self.chunk_size or min(max_model_len, kv_tokens)) + self.max_num_seqs
+            budget = self.chunk_size or min(max_model_len, kv_tokens)
+            budget += 0 if self.role == "prefill" else self.max_num_seqs  # there are no decodes on a prefill worker
         return {
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": budget,

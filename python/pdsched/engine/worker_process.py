@@ -18,7 +18,7 @@ from pdsched.engine.config import WorkerSpec
 from pdsched.engine.control import ControlClient
 from pdsched.engine.errors import EngineError, WorkerStartError
 from pdsched.transfer import PeerId
-from pdsched.worker.control import KillPeer, Start, Stop
+from pdsched.worker.control import Start, Stop
 
 STDERR_LINES = 20
 STOP_SECONDS = 5.0
@@ -169,6 +169,3 @@ class WorkerProcess:
                 *lines, self._partial = (self._partial + data).split(b"\n")
                 self._stderr.extend(line.decode(errors="replace") for line in lines)
             asyncio.get_running_loop().remove_reader(self._popen.stderr.fileno())
-
-
-__all__ = ["Exit", "KillPeer", "WorkerProcess"]

@@ -41,7 +41,7 @@ class Network(Protocol):
         """The memory of a worker that lives."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Copy:
     """A chunk of a transfer under way."""
 

@@ -69,9 +69,10 @@ class WorkerMachine(RuleBasedStateMachine):
         super().__init__()
         self.next_id = 1
 
-    @initialize(data=st.data())
-    def start(self, data: st.DataObject) -> None:
-        """Starts the workers and lets them be welcomed."""
+    @initialize(data=st.data(), prompt_network=st.sampled_from([True, True, False]))
+    def start(self, data: st.DataObject, prompt_network: bool) -> None:
+        """Starts the workers and lets them be welcomed. On a prompt network every message arrives at once."""
+        self.prompt_network = prompt_network
         hosts = [
             HostConfig(index, role, data.draw(scheduler_configs()), kill_after_ns=3000 * MILLISECOND)
             for index, role in enumerate(self.roles)
@@ -81,6 +82,11 @@ class WorkerMachine(RuleBasedStateMachine):
         for _ in range(4):
             for connection in self.deployment.connections():
                 self.deployment.deliver(connection)
+
+    @property
+    def live(self) -> bool:
+        """Some request has not ended: what happens now can matter."""
+        return any(client.reason is None for client in self.deployment.clients.values())
 
     def awake(self, pick: int, ready: Callable[[GhostHost], object] = lambda _: True) -> GhostHost | None:
         """One of the hosts that are not frozen and ready for something."""
@@ -121,12 +127,16 @@ class WorkerMachine(RuleBasedStateMachine):
     def deliver_all(self) -> None:
         """Every message that is under way arrives, and every answer."""
         EXECUTED["deliver_all"] += 1
+        self.quiesce()
+
+    def quiesce(self) -> None:
+        """Delivers until nothing is under way."""
         while connections := self.deployment.connections():
             for connection in connections:
                 if self.deployment.queues.get(connection):
                     self.deployment.deliver(connection)
 
-    @precondition(lambda self: self.deployment.delivered)
+    @precondition(lambda self: self.live and self.deployment.delivered)
     @rule(pick=picks)
     def repeat(self, pick: int) -> None:
         """An old message arrives again."""
@@ -141,6 +151,16 @@ class WorkerMachine(RuleBasedStateMachine):
         if host := self.awake(pick, lambda host: host.has_work):
             for _ in range(count):
                 host.plan()
+
+    @precondition(lambda self: self.live)
+    @rule(pick=picks)
+    def step(self, pick: int) -> None:
+        """A worker plans, runs and completes; its copies wait."""
+        EXECUTED["step"] += 1
+        if host := self.awake(pick):
+            host.plan()
+            host.run()
+            host.complete()
 
     @precondition(lambda self: self.awake(0, lambda host: host.waiting))
     @rule(pick=picks)
@@ -182,7 +202,7 @@ class WorkerMachine(RuleBasedStateMachine):
         if host := self.awake(pick, lambda host: host.copies):
             host.copy(which % len(host.copies), runs, lose=True)
 
-    @precondition(lambda self: self.deployment.clients)
+    @precondition(lambda self: self.live)
     @rule(pick=picks)
     def abort(self, pick: int) -> None:
         """A client leaves (or one that has left leaves again)."""
@@ -190,7 +210,7 @@ class WorkerMachine(RuleBasedStateMachine):
         ids = sorted(self.deployment.clients)
         self.deployment.abort(ids[pick % len(ids)])
 
-    @precondition(lambda self: self.deployment.faults < 3)
+    @precondition(lambda self: self.live and self.deployment.faults < 3)
     @rule(pick=picks)
     def lose_worker(self, pick: int) -> None:
         """A process dies and comes back with an empty memory."""
@@ -198,7 +218,7 @@ class WorkerMachine(RuleBasedStateMachine):
         hosts = sorted(self.deployment.hosts)
         self.deployment.kill(self.deployment.hosts[hosts[pick % len(hosts)]].peer)
 
-    @precondition(lambda self: not self.deployment.frozen)
+    @precondition(lambda self: self.live and not self.deployment.frozen)
     @rule(pick=picks)
     def freeze(self, pick: int) -> None:
         """A process stops, as by SIGSTOP."""
@@ -213,13 +233,14 @@ class WorkerMachine(RuleBasedStateMachine):
         EXECUTED["thaw"] += 1
         self.deployment.frozen.clear()
 
+    @precondition(lambda self: self.live)
     @rule(milliseconds=st.sampled_from([1, 20, 100, 150, 350, 4000]))
     def wait(self, milliseconds: int) -> None:
         """Time passes."""
         EXECUTED["wait"] += 1
         self.deployment.advance(milliseconds * MILLISECOND)
 
-    @precondition(lambda self: any(client.reason is None for client in self.deployment.clients.values()))
+    @precondition(lambda self: self.live)
     @rule(rounds=st.integers(1, 3), copies=st.booleans())
     def work(self, rounds: int, copies: bool) -> None:
         """Some undisturbed work, with or without copies moving on."""
@@ -227,10 +248,35 @@ class WorkerMachine(RuleBasedStateMachine):
         for _ in range(rounds):
             self.deployment.round(copies=copies)
 
+    @precondition(lambda self: self.awake(0, lambda host: host.copies))
+    @rule(pick=picks, prompt=prompts())
+    def late_writer(self, pick: int, prompt: list[int]) -> None:
+        """All clients leave in the middle of a copy, others come, and only then does the old copy go on writing."""
+        EXECUTED["late_writer"] += 1
+        writer = self.awake(pick, lambda host: host.copies)
+        assert writer is not None
+        late = list(writer.copies)
+        for request_id in self.deployment.clients:
+            self.deployment.abort(request_id)
+        self.submit(prompt, 3, [])
+        self.submit(prompt[::-1], 3, [])
+        for _ in range(6):
+            self.quiesce()
+            for host in self.deployment.awake():
+                for copy in [copy for copy in host.copies if copy not in late]:
+                    host.copy(host.copies.index(copy), 1000)
+                host.plan()
+                host.run()
+                host.complete()
+        for copy in [copy for copy in writer.copies if copy in late]:
+            writer.copy(writer.copies.index(copy), 1000)
+
     @invariant()
     def integrity(self) -> None:
         """Every machine is whole after every rule."""
         if hasattr(self, "deployment"):
+            if self.prompt_network:
+                self.quiesce()
             self.deployment.check()
 
     def teardown(self) -> None:

@@ -173,10 +173,7 @@ pub enum ReplayError {
 
 /// Feeds a recorded log to a fresh machine and compares every output.
 pub fn replay<M: Machine>(log: &[u8]) -> Result<Replay, ReplayError> {
-    let mut reader = Reader {
-        rest: log,
-        truncated: false,
-    };
+    let mut reader = Reader { rest: log, truncated: false };
     let (kind, payload) = reader.next().ok_or(ReplayError::Empty)?;
     let config = if kind == Kind::Config as u8 {
         rmp_serde::from_slice(&payload).map_err(|e| e.to_string())
@@ -184,12 +181,7 @@ pub fn replay<M: Machine>(log: &[u8]) -> Result<Replay, ReplayError> {
         Err("no configuration".into())
     };
     let mut machine = config.and_then(M::create).map_err(ReplayError::Config)?;
-    let mut replay = Replay {
-        calls: 0,
-        outputs: 0,
-        difference: None,
-        truncated: false,
-    };
+    let mut replay = Replay { calls: 0, outputs: 0, difference: None, truncated: false };
     let mut expected: VecDeque<Vec<u8>> = VecDeque::new();
     while let Some((kind, payload)) = reader.next() {
         if kind == Kind::Output as u8 {
@@ -209,20 +201,15 @@ pub fn replay<M: Machine>(log: &[u8]) -> Result<Replay, ReplayError> {
         }
         replay.calls += 1;
         let number = replay.calls;
-        let call = rmp_serde::from_slice(&payload).map_err(|e| ReplayError::Call {
-            number,
-            text: e.to_string(),
-        })?;
+        let call = rmp_serde::from_slice(&payload).map_err(|e| ReplayError::Call { number, text: e.to_string() })?;
         let mut outputs = Recorder::default();
         machine.apply(call, &mut outputs);
-        expected = Reader {
-            rest: &outputs.take(),
-            truncated: false,
-        }
-        .map(|(_, payload)| payload)
-        .collect();
+        expected = Reader { rest: &outputs.take(), truncated: false }.map(|(_, payload)| payload).collect();
     }
     replay.truncated = reader.truncated;
+    if let (Some(extra), None, false) = (expected.pop_front(), &replay.difference, replay.truncated) {
+        replay.difference = Some(difference(&replay, &[], Some(&extra)));
+    }
     Ok(replay)
 }
 
@@ -232,11 +219,7 @@ fn difference(replay: &Replay, recorded: &[u8], replayed: Option<&[u8]>) -> Stri
         Some(bytes) => format!("{} bytes {:02x?}", bytes.len(), &bytes[..bytes.len().min(48)]),
     };
     let Replay { calls, outputs, .. } = replay;
-    format!(
-        "after call {calls}, output {outputs}: recorded {}, replayed {}",
-        text(Some(recorded)),
-        text(replayed)
-    )
+    format!("after call {calls}, output {outputs}: recorded {}, replayed {}", text(Some(recorded)), text(replayed))
 }
 
 struct Reader<'a> {

@@ -47,7 +47,7 @@ impl Request {
 
     /// Outputs already known when the request is handed in.
     pub fn num_known_outputs(&self) -> u32 {
-        self.token_ids.len() as u32 - self.prompt_len
+        (self.token_ids.len() as u32).saturating_sub(self.prompt_len)
     }
 
     /// Tokens it can have at most when it ends.

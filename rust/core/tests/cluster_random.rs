@@ -57,12 +57,7 @@ fn the_random_worlds_are_eventful() {
             [Role::Prefill, Role::Decode, Role::Both, Role::Both]
         };
         let mut world = World::new(&roles);
-        strategy
-            .new_tree(&mut runner)
-            .unwrap()
-            .current()
-            .iter()
-            .for_each(|op| world.apply(op));
+        strategy.new_tree(&mut runner).unwrap().current().iter().for_each(|op| world.apply(op));
         world.settle();
         let stats = world.cluster.stats();
         let finished = |reason| world.finished.values().filter(|found| **found == reason).count() as u64;

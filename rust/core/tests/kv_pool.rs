@@ -47,11 +47,7 @@ impl Model {
     }
 
     fn blocks_with(&self, path: &Path) -> Vec<BlockId> {
-        self.content
-            .iter()
-            .filter(|(_, at)| *at == path)
-            .map(|(&block, _)| block)
-            .collect()
+        self.content.iter().filter(|(_, at)| *at == path).map(|(&block, _)| block).collect()
     }
 
     /// The longest findable prefix, as the candidates for each of its blocks.
@@ -72,11 +68,7 @@ impl Model {
             self.free.retain(|&block| block != hit);
             self.refs[hit.index()] += 1;
         }
-        Ok(hits
-            .iter()
-            .copied()
-            .chain((0..n_new).map(|_| self.allocate().unwrap()))
-            .collect())
+        Ok(hits.iter().copied().chain((0..n_new).map(|_| self.allocate().unwrap())).collect())
     }
 
     fn allocate(&mut self) -> Option<BlockId> {
@@ -166,43 +158,16 @@ struct Sequence {
 /// What may happen. The indices choose among the requests and blocks that there are at the time.
 #[derive(Clone, Debug)]
 enum Op {
-    Admit {
-        ns: u64,
-        tokens: Vec<u32>,
-        max_blocks: u32,
-    },
-    Extend {
-        sequence: Index,
-        tokens: Vec<u32>,
-    },
-    Write {
-        sequence: Index,
-    },
-    WriteElsewhere {
-        sequence: Index,
-        block: Index,
-        under: Index,
-        tokens: Vec<u32>,
-    },
-    Fork {
-        sequence: Index,
-    },
-    Finish {
-        sequence: Index,
-    },
-    DropFirst {
-        sequence: Index,
-    },
-    DropLast {
-        sequence: Index,
-    },
-    Share {
-        blocks: Vec<Index>,
-        n_new: u32,
-    },
-    Forget {
-        block: Index,
-    },
+    Admit { ns: u64, tokens: Vec<u32>, max_blocks: u32 },
+    Extend { sequence: Index, tokens: Vec<u32> },
+    Write { sequence: Index },
+    WriteElsewhere { sequence: Index, block: Index, under: Index, tokens: Vec<u32> },
+    Fork { sequence: Index },
+    Finish { sequence: Index },
+    DropFirst { sequence: Index },
+    DropLast { sequence: Index },
+    Share { blocks: Vec<Index>, n_new: u32 },
+    Forget { block: Index },
     Reset,
 }
 
@@ -228,24 +193,16 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn config() -> impl Strategy<Value = PoolConfig> {
-    (
-        2..14u32,
-        1..=4u32,
-        0..3u32,
-        prop_oneof![Just(4), Just(64)],
-        prop::bool::weighted(0.95),
-        any::<u64>(),
+    (2..14u32, 1..=4u32, 0..3u32, prop_oneof![Just(4), Just(64)], prop::bool::weighted(0.95), any::<u64>()).prop_map(
+        |(usable, block_size, reserved_blocks, hash_bits, prefix_caching, hash_seed)| PoolConfig {
+            num_blocks: usable + reserved_blocks,
+            block_size,
+            reserved_blocks,
+            prefix_caching,
+            hash_seed,
+            hash_bits,
+        },
     )
-        .prop_map(
-            |(usable, block_size, reserved_blocks, hash_bits, prefix_caching, hash_seed)| PoolConfig {
-                num_blocks: usable + reserved_blocks,
-                block_size,
-                reserved_blocks,
-                prefix_caching,
-                hash_seed,
-                hash_bits,
-            },
-        )
 }
 
 /// The pool, the model, and what both were told.
@@ -262,13 +219,7 @@ impl World {
     fn new(config: PoolConfig) -> Self {
         let model = Model::new(&config);
         let pool = BlockPool::new(config).unwrap();
-        Self {
-            pool,
-            model,
-            sequences: Vec::new(),
-            meaning: FxHashMap::default(),
-            reference: FxHashMap::default(),
-        }
+        Self { pool, model, sequences: Vec::new(), meaning: FxHashMap::default(), reference: FxHashMap::default() }
     }
 
     fn step(&mut self, op: Op) {
@@ -283,15 +234,8 @@ impl World {
             Op::Reset => assert_eq!(self.pool.reset_prefix_cache(), self.model.reset()),
             Op::Extend { sequence, tokens } => chosen(sequence).into_iter().for_each(|i| self.extend(i, &tokens)),
             Op::Write { sequence } => chosen(sequence).into_iter().for_each(|i| self.write(i)),
-            Op::WriteElsewhere {
-                sequence,
-                block,
-                under,
-                tokens,
-            } => {
-                chosen(sequence)
-                    .into_iter()
-                    .for_each(|i| self.write_elsewhere(i, block, under, &tokens));
+            Op::WriteElsewhere { sequence, block, under, tokens } => {
+                chosen(sequence).into_iter().for_each(|i| self.write_elsewhere(i, block, under, &tokens));
             }
             Op::Fork { sequence } => chosen(sequence).into_iter().for_each(|i| self.fork(i)),
             Op::Finish { sequence } => chosen(sequence).into_iter().for_each(|i| self.finish(i)),
@@ -309,30 +253,15 @@ impl World {
         for (hit, candidates) in hits.iter().zip(&expected) {
             assert!(candidates.contains(hit), "block {hit} holds something else");
             let owned = |block: &BlockId| self.model.refs[block.index()] > 0;
-            assert!(
-                owned(hit) || !candidates.iter().any(owned),
-                "block {hit} is free, others are owned"
-            );
+            assert!(owned(hit) || !candidates.iter().any(owned), "block {hit} is free, others are owned");
         }
-        assert_eq!(
-            end,
-            hits.last()
-                .map_or(NodeRef::root(ns), |&hit| self.pool.node_of(hit).unwrap())
-        );
+        assert_eq!(end, hits.last().map_or(NodeRef::root(ns), |&hit| self.pool.node_of(hit).unwrap()));
 
-        let written = hits
-            .iter()
-            .map(|&hit| (self.pool.node_of(hit).unwrap(), self.model.content[&hit].clone()));
+        let written = hits.iter().map(|&hit| (self.pool.node_of(hit).unwrap(), self.model.content[&hit].clone()));
         let written = written.map(|(node, path)| (node, self.model.prefix(&path))).collect();
         let n_new = tokens.len().div_ceil(self.model.block_size) - hits.len();
         if let Some(blocks) = self.take(&hits, n_new as u32) {
-            self.sequences.push(Sequence {
-                ns,
-                tokens,
-                first: 0,
-                blocks,
-                written,
-            });
+            self.sequences.push(Sequence { ns, tokens, first: 0, blocks, written });
         }
     }
 
@@ -341,11 +270,7 @@ impl World {
         let all = (0..self.model.refs.len() as u32).map(BlockId);
         let known = |block: &BlockId| self.model.refs[block.index()] > 0 || self.model.content.contains_key(block);
         let known: Vec<_> = all.filter(known).collect();
-        let hits: Vec<_> = blocks
-            .iter()
-            .filter(|_| !known.is_empty())
-            .map(|i| known[i.index(known.len())])
-            .collect();
+        let hits: Vec<_> = blocks.iter().filter(|_| !known.is_empty()).map(|i| known[i.index(known.len())]).collect();
         if let Some(blocks) = self.take(&hits, n_new) {
             // They end in another order than that of any prefix.
             self.pool.release_all(&blocks);
@@ -365,9 +290,7 @@ impl World {
 
     fn extend(&mut self, i: usize, tokens: &[u32]) {
         for &token in tokens {
-            let Sequence {
-                tokens, first, blocks, ..
-            } = &mut self.sequences[i];
+            let Sequence { tokens, first, blocks, .. } = &mut self.sequences[i];
             if tokens.len() == (*first + blocks.len()) * self.model.block_size {
                 let block = self.pool.allocate();
                 assert_eq!(block, self.model.allocate());
@@ -380,21 +303,12 @@ impl World {
 
     /// The request's next full block is written.
     fn write(&mut self, i: usize) {
-        let Sequence {
-            ns,
-            tokens,
-            first,
-            blocks,
-            written,
-        } = &self.sequences[i];
+        let Sequence { ns, tokens, first, blocks, written } = &self.sequences[i];
         let (next, size) = (written.len(), self.model.block_size);
         let (Some(tokens), true) = (tokens.get(next * size..(next + 1) * size), next >= *first) else {
             return;
         };
-        let parent = written
-            .last()
-            .cloned()
-            .unwrap_or((NodeRef::root(*ns), Prefix::Root(*ns)));
+        let parent = written.last().cloned().unwrap_or((NodeRef::root(*ns), Prefix::Root(*ns)));
         let (block, tokens) = (blocks[next - first], tokens.to_vec());
         let prefix = self.register(block, &parent, &tokens);
         self.sequences[i].written.push(prefix);
@@ -402,17 +316,10 @@ impl World {
 
     /// A block of the request is overwritten with something that belongs elsewhere.
     fn write_elsewhere(&mut self, i: usize, block: Index, under: Index, tokens: &[u32]) {
-        let everywhere: Vec<_> = self
-            .sequences
-            .iter()
-            .flat_map(|sequence| sequence.written.clone())
-            .collect();
+        let everywhere: Vec<_> = self.sequences.iter().flat_map(|sequence| sequence.written.clone()).collect();
         let blocks = &self.sequences[i].blocks;
         if !everywhere.is_empty() && !blocks.is_empty() {
-            let (block, parent) = (
-                blocks[block.index(blocks.len())],
-                &everywhere[under.index(everywhere.len())],
-            );
+            let (block, parent) = (blocks[block.index(blocks.len())], &everywhere[under.index(everywhere.len())]);
             self.register(block, parent, &tokens[..self.model.block_size]);
         }
     }
@@ -476,22 +383,14 @@ impl World {
     fn compare(&mut self) {
         let (pool, model) = (&self.pool, &self.model);
         pool.check().unwrap();
-        pool.check_owners(
-            self.sequences
-                .iter()
-                .flat_map(|sequence| sequence.blocks.iter().copied()),
-        )
-        .unwrap();
+        pool.check_owners(self.sequences.iter().flat_map(|sequence| sequence.blocks.iter().copied())).unwrap();
         assert_eq!(pool.free_order(), model.free);
         assert_eq!(pool.num_free() as usize, model.free.len());
         assert_eq!(pool.num_free() + pool.num_used(), pool.num_usable());
         assert_eq!(pool.num_cached() as usize, model.content.len());
         for block in (0..model.refs.len() as u32).map(BlockId) {
             assert_eq!(pool.ref_count(block), model.refs[block.index()]);
-            let (node, prefix) = (
-                pool.node_of(block),
-                model.content.get(&block).map(|path| model.prefix(path)),
-            );
+            let (node, prefix) = (pool.node_of(block), model.content.get(&block).map(|path| model.prefix(path)));
             assert_eq!(node.is_some(), prefix.is_some(), "whether block {block} is findable");
             // A reference always means the same prefix, and a prefix that lives always has the same reference.
             if let (Some(node), Some(prefix)) = (node, prefix) {

@@ -20,19 +20,13 @@ impl LoadBalancer {
 
     fn add_worker(&mut self, worker: u32, role: &str, capacity_tokens: u64) -> PyResult<bool> {
         if capacity_tokens == 0 {
-            return Err(PyValueError::new_err(format!(
-                "worker {worker}: capacity_tokens = 0, must be at least 1"
-            )));
+            return Err(PyValueError::new_err(format!("worker {worker}: capacity_tokens = 0, must be at least 1")));
         }
         Ok(self.0.add_worker(WorkerId(worker), to_role(role)?, capacity_tokens))
     }
 
     fn remove_worker(&mut self, worker: u32) -> Vec<u64> {
-        self.0
-            .remove_worker(WorkerId(worker))
-            .into_iter()
-            .map(|request| request.0)
-            .collect()
+        self.0.remove_worker(WorkerId(worker)).into_iter().map(|request| request.0).collect()
     }
 
     fn set_health(&mut self, worker: u32, up: bool) -> bool {
@@ -41,11 +35,7 @@ impl LoadBalancer {
 
     #[pyo3(signature = (request, tokens, expected_output_tokens = 0))]
     fn place_decode(&mut self, request: u64, tokens: u64, expected_output_tokens: u64) -> Option<u32> {
-        Some(
-            self.0
-                .place_decode(RequestId(request), tokens, expected_output_tokens)?
-                .0,
-        )
+        Some(self.0.place_decode(RequestId(request), tokens, expected_output_tokens)?.0)
     }
 
     fn place_prefill(&mut self, request: u64, prompt_tokens: u64) -> Option<u32> {
@@ -88,15 +78,7 @@ impl LoadBalancer {
 
     #[pyo3(signature = (worker, *, seq, acked_seq, used_tokens, prefill_tokens = 0))]
     fn report(&mut self, worker: u32, seq: u64, acked_seq: u64, used_tokens: u64, prefill_tokens: u64) -> bool {
-        self.0.report(
-            WorkerId(worker),
-            Report {
-                seq,
-                acked_seq,
-                used_tokens,
-                prefill_tokens,
-            },
-        )
+        self.0.report(WorkerId(worker), Report { seq, acked_seq, used_tokens, prefill_tokens })
     }
 
     fn loads<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -151,11 +151,7 @@ impl Cluster {
     fn new(config: &ClusterConfig, record: bool) -> PyResult<Self> {
         let log = Log::new(record, &config.0);
         let core = cluster::Cluster::new(config.0.clone()).map_err(Error::from)?;
-        Ok(Self {
-            core,
-            log,
-            actions: VecDeque::new(),
-        })
+        Ok(Self { core, log, actions: VecDeque::new() })
     }
 
     fn submit(&mut self, request: &Request, now: u64) -> PyResult<()> {
@@ -186,18 +182,11 @@ impl Cluster {
     }
 
     fn poll_action(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.actions
-            .pop_front()
-            .map(|action| action_object(py, action))
-            .transpose()
+        self.actions.pop_front().map(|action| action_object(py, action)).transpose()
     }
 
     fn loads<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.core
-            .loads()
-            .iter()
-            .map(|load| crate::balancer::load(py, load))
-            .collect()
+        self.core.loads().iter().map(|load| crate::balancer::load(py, load)).collect()
     }
 
     #[getter]
@@ -229,90 +218,28 @@ impl Cluster {
 fn action_object(py: Python<'_>, action: ClusterAction) -> PyResult<Py<PyAny>> {
     Ok(match action {
         ClusterAction::Send { to, message } => Py::new(py, Send::new(py, Party::Worker(to), &message))?.into_any(),
-        ClusterAction::Emit {
-            request,
-            index,
-            token_ids,
-            extras,
-        } => {
+        ClusterAction::Emit { request, index, token_ids, extras } => {
             let token_ids = PyArray1::from_iter(py, token_ids.iter().map(|&token| i64::from(token))).unbind();
             let extras = extras.iter().map(|extra| PyBytes::new(py, extra).unbind()).collect();
-            Py::new(
-                py,
-                Emit {
-                    request: request.0,
-                    index,
-                    token_ids,
-                    extras,
-                },
-            )?
-            .into_any()
+            Py::new(py, Emit { request: request.0, index, token_ids, extras })?.into_any()
         }
-        ClusterAction::Finish {
-            request,
-            reason,
-            detail,
-            timing,
-        } => {
-            let timing = timing
-                .entered
-                .iter()
-                .map(|&(phase, time)| (phase.as_str(), time))
-                .collect();
-            Py::new(
-                py,
-                Finish {
-                    request: request.0,
-                    reason: reason.as_str(),
-                    detail,
-                    timing,
-                },
-            )?
-            .into_any()
+        ClusterAction::Finish { request, reason, detail, timing } => {
+            let timing = timing.entered.iter().map(|&(phase, time)| (phase.as_str(), time)).collect();
+            Py::new(py, Finish { request: request.0, reason: reason.as_str(), detail, timing })?.into_any()
         }
-        ClusterAction::Entered {
-            attempt,
-            phase,
-            prefill,
-            decode,
-        } => {
+        ClusterAction::Entered { attempt, phase, prefill, decode } => {
             let (prefill, decode) = (prefill.map(|worker| worker.0), decode.map(|worker| worker.0));
             let (request, attempt) = (attempt.request.0, attempt.number);
-            Py::new(
-                py,
-                Entered {
-                    request,
-                    attempt,
-                    phase: phase.as_str(),
-                    prefill,
-                    decode,
-                },
-            )?
-            .into_any()
+            Py::new(py, Entered { request, attempt, phase: phase.as_str(), prefill, decode })?.into_any()
         }
-        ClusterAction::WorkerUp { peer, role } => Py::new(
-            py,
-            WorkerUp {
-                peer: from_peer(peer),
-                role: role.as_str(),
-            },
-        )?
-        .into_any(),
-        ClusterAction::WorkerDown { peer, reason } => Py::new(
-            py,
-            WorkerDown {
-                peer: from_peer(peer),
-                reason: reason.as_str(),
-            },
-        )?
-        .into_any(),
-        ClusterAction::WorkerRefused { peer, reason } => Py::new(
-            py,
-            WorkerRefused {
-                peer: from_peer(peer),
-                reason,
-            },
-        )?
-        .into_any(),
+        ClusterAction::WorkerUp { peer, role } => {
+            Py::new(py, WorkerUp { peer: from_peer(peer), role: role.as_str() })?.into_any()
+        }
+        ClusterAction::WorkerDown { peer, reason } => {
+            Py::new(py, WorkerDown { peer: from_peer(peer), reason: reason.as_str() })?.into_any()
+        }
+        ClusterAction::WorkerRefused { peer, reason } => {
+            Py::new(py, WorkerRefused { peer: from_peer(peer), reason })?.into_any()
+        }
     })
 }

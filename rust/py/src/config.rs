@@ -103,13 +103,7 @@ impl SchedulerConfig {
     }
 
     fn __repr__(&self) -> String {
-        let core::SchedulerConfig {
-            num_blocks,
-            block_size,
-            max_num_seqs,
-            max_num_batched_tokens,
-            ..
-        } = self.0;
+        let core::SchedulerConfig { num_blocks, block_size, max_num_seqs, max_num_batched_tokens, .. } = self.0;
         format!(
             "SchedulerConfig(num_blocks={num_blocks}, block_size={block_size}, max_num_seqs={max_num_seqs}, max_num_batched_tokens={max_num_batched_tokens}, ...)"
         )

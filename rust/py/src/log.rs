@@ -48,18 +48,9 @@ pub struct Replay {
 }
 
 pub fn replay<M: Machine>(py: Python<'_>, log: &[u8]) -> PyResult<Replay> {
-    let record::Replay {
-        calls,
-        outputs,
-        difference,
-        truncated,
-    } = py.detach(|| record::replay::<M>(log)).map_err(Error::from)?;
-    Ok(Replay {
-        calls,
-        outputs,
-        difference,
-        truncated,
-    })
+    let record::Replay { calls, outputs, difference, truncated } =
+        py.detach(|| record::replay::<M>(log)).map_err(Error::from)?;
+    Ok(Replay { calls, outputs, difference, truncated })
 }
 
 /// Feeds a worker's log to a fresh worker and compares every output.

@@ -26,9 +26,7 @@ impl BlockPool {
             }
             let owners = self.0.ref_count(BlockId(block));
             if owners < shares {
-                return Err(PyValueError::new_err(format!(
-                    "block {block} has {owners} owners, {shares} named"
-                )));
+                return Err(PyValueError::new_err(format!("block {block} has {owners} owners, {shares} named")));
             }
         }
         Ok(blocks.into_iter().map(BlockId).collect())
@@ -47,14 +45,7 @@ impl BlockPool {
         hash_seed: u64,
         hash_bits: u32,
     ) -> PyResult<Self> {
-        let config = kv::PoolConfig {
-            num_blocks,
-            block_size,
-            reserved_blocks,
-            prefix_caching,
-            hash_seed,
-            hash_bits,
-        };
+        let config = kv::PoolConfig { num_blocks, block_size, reserved_blocks, prefix_caching, hash_seed, hash_bits };
         Ok(Self(kv::BlockPool::new(config).map_err(Error::from)?))
     }
 
@@ -68,8 +59,7 @@ impl BlockPool {
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let tokens = ints::token_ids("token_ids", token_ids)?;
         let mut hits = Vec::new();
-        self.0
-            .lookup(Namespace(namespace), &tokens, max_blocks.unwrap_or(u32::MAX), &mut hits);
+        self.0.lookup(Namespace(namespace), &tokens, max_blocks.unwrap_or(u32::MAX), &mut hits);
         Ok(PyArray1::from_iter(py, hits.iter().map(|block| block.0 as i32)))
     }
 
@@ -83,14 +73,14 @@ impl BlockPool {
         namespace: u64,
     ) -> PyResult<Option<Allocation<'py>>> {
         let tokens = ints::token_ids("token_ids", token_ids)?;
+        if num_blocks > self.0.num_usable() {
+            return Ok(None);
+        }
         let mut hits = Vec::new();
         self.0.lookup(Namespace(namespace), &tokens, num_blocks, &mut hits);
         let mut blocks = Vec::with_capacity(num_blocks as usize);
         match self.0.take(&hits, num_blocks - hits.len() as u32, &mut blocks) {
-            Ok(()) => Ok(Some((
-                PyArray1::from_iter(py, blocks.iter().map(|block| block.0 as i32)),
-                hits.len(),
-            ))),
+            Ok(()) => Ok(Some((PyArray1::from_iter(py, blocks.iter().map(|block| block.0 as i32)), hits.len()))),
             Err(kv::PoolError::NoSpace { .. }) => Ok(None),
             Err(error) => Err(Error::from(error).into()),
         }
@@ -117,10 +107,7 @@ impl BlockPool {
 
     fn ref_count(&self, block: u32) -> PyResult<u32> {
         if block >= self.0.config().num_blocks {
-            return Err(PyValueError::new_err(format!(
-                "block {block} is not in 0..{}",
-                self.0.config().num_blocks
-            )));
+            return Err(PyValueError::new_err(format!("block {block} is not in 0..{}", self.0.config().num_blocks)));
         }
         Ok(self.0.ref_count(BlockId(block)))
     }

@@ -34,9 +34,7 @@ impl Request {
         if let Some(outputs) = output_token_ids {
             token_ids.extend(ints::token_ids("output_token_ids", outputs)?);
         }
-        let stops = stop_token_ids
-            .map(|stops| ints::token_ids("stop_token_ids", stops))
-            .transpose()?;
+        let stops = stop_token_ids.map(|stops| ints::token_ids("stop_token_ids", stops)).transpose()?;
         Ok(Self(core::Request {
             id: core::RequestId(id),
             token_ids: token_ids.into(),
@@ -71,10 +69,7 @@ impl Request {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "Request(id={}, {} prompt tokens, max_tokens={})",
-            self.0.id, self.0.prompt_len, self.0.max_tokens
-        )
+        format!("Request(id={}, {} prompt tokens, max_tokens={})", self.0.id, self.0.prompt_len, self.0.max_tokens)
     }
 }
 
@@ -82,8 +77,8 @@ impl Request {
 #[derive(Clone)]
 pub struct Timing {
     arrived: u64,
-    scheduled: u64,
-    first_token: u64,
+    scheduled: Option<u64>,
+    first_token: Option<u64>,
     finished: u64,
     preemptions: u32,
     num_cached_tokens: u32,
@@ -92,14 +87,8 @@ pub struct Timing {
 #[pymethods]
 impl Timing {
     fn __repr__(&self) -> String {
-        let Self {
-            arrived,
-            scheduled,
-            first_token,
-            finished,
-            ..
-        } = self;
-        format!("Timing(arrived={arrived}, scheduled={scheduled}, first_token={first_token}, finished={finished})")
+        let Self { arrived, scheduled, first_token, finished, .. } = self;
+        format!("Timing(arrived={arrived}, scheduled={scheduled:?}, first_token={first_token:?}, finished={finished})")
     }
 }
 
@@ -114,12 +103,7 @@ pub struct Finished {
 
 impl From<sched::Finished> for Finished {
     fn from(finished: sched::Finished) -> Self {
-        let sched::Finished {
-            id,
-            reason,
-            num_outputs,
-            timing: t,
-        } = finished;
+        let sched::Finished { id, reason, num_outputs, timing: t } = finished;
         let timing = Timing {
             arrived: t.arrived,
             scheduled: t.scheduled,
@@ -128,12 +112,7 @@ impl From<sched::Finished> for Finished {
             preemptions: t.preemptions,
             num_cached_tokens: t.num_cached_tokens,
         };
-        Self {
-            id: id.0,
-            reason: reason.map(core::FinishReason::as_str),
-            num_outputs,
-            timing,
-        }
+        Self { id: id.0, reason: reason.map(core::FinishReason::as_str), num_outputs, timing }
     }
 }
 

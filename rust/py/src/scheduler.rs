@@ -36,11 +36,7 @@ impl Outputs {
             request_ids: PyArray1::from_vec(py, outputs.request_ids).unbind(),
             token_ids: PyArray1::from_vec(py, outputs.token_ids).unbind(),
             finished: outputs.finished.into_iter().map(Finished::from).collect(),
-            progress: outputs
-                .progress
-                .into_iter()
-                .map(|(id, computed)| (id.0, computed))
-                .collect(),
+            progress: outputs.progress.into_iter().map(|(id, computed)| (id.0, computed)).collect(),
             held: outputs.held.into_iter().map(|id| id.0).collect(),
         }
     }
@@ -68,21 +64,13 @@ impl Scheduler {
     #[new]
     fn new(config: &SchedulerConfig) -> PyResult<Self> {
         let core = core::Scheduler::new(config.0.clone()).map_err(Error::from)?;
-        Ok(Self {
-            core,
-            calls: 0,
-            spare: Spare::default(),
-        })
+        Ok(Self { core, calls: 0, spare: Spare::default() })
     }
 
     #[pyo3(signature = (request, now, *, hand_off = false))]
     fn add(&mut self, request: &Request, now: u64, hand_off: bool) -> PyResult<()> {
         self.calls += 1;
-        let goal = if hand_off {
-            core::Goal::HandOff
-        } else {
-            core::Goal::Finish
-        };
+        let goal = if hand_off { core::Goal::HandOff } else { core::Goal::Finish };
         Ok(self.core.add(request.0.clone(), goal, now).map_err(Error::from)?)
     }
 
@@ -98,11 +86,7 @@ impl Scheduler {
             return Ok(None);
         };
         let plan = this.core.step(step).expect("just planned").clone();
-        Ok(Some(Step::new(
-            Source::Scheduler(slf.clone().unbind()),
-            this.calls,
-            plan,
-        )))
+        Ok(Some(Step::new(Source::Scheduler(slf.clone().unbind()), this.calls, plan)))
     }
 
     #[pyo3(signature = (step_id, tokens, counts = None, *, now))]
@@ -116,19 +100,13 @@ impl Scheduler {
     ) -> PyResult<Outputs> {
         self.calls += 1;
         let tokens = sampled(tokens, counts)?;
-        let outputs = self
-            .core
-            .complete(StepId(step_id), tokens.as_slice()?, now)
-            .map_err(Error::from)?;
+        let outputs = self.core.complete(StepId(step_id), tokens.as_slice()?, now).map_err(Error::from)?;
         Ok(Outputs::new(py, outputs))
     }
 
     fn fail(&mut self, py: Python<'_>, step_id: u64, now: u64) -> PyResult<Outputs> {
         self.calls += 1;
-        Ok(Outputs::new(
-            py,
-            self.core.fail(StepId(step_id), now).map_err(Error::from)?,
-        ))
+        Ok(Outputs::new(py, self.core.fail(StepId(step_id), now).map_err(Error::from)?))
     }
 
     fn take_finished(&mut self) -> Vec<Finished> {
@@ -260,22 +238,8 @@ fn complete(arrival: Arrival) -> Option<bool> {
 
 pub fn stats<'py>(py: Python<'py>, stats: &sched::Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let sched::Stats {
-        steps,
-        planned_tokens,
-        output_tokens,
-        dropped_tokens,
-        prefix_queries,
-        ..
-    } = *stats;
-    let sched::Stats {
-        prefix_hits,
-        preemptions,
-        recovered_tokens,
-        late_steps,
-        unknown_requests,
-        ..
-    } = *stats;
+    let sched::Stats { steps, planned_tokens, output_tokens, dropped_tokens, prefix_queries, .. } = *stats;
+    let sched::Stats { prefix_hits, preemptions, recovered_tokens, late_steps, unknown_requests, .. } = *stats;
     for (name, value) in [
         ("steps", steps),
         ("planned_tokens", planned_tokens),

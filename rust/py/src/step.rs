@@ -92,26 +92,15 @@ pub struct Opened {
 
 impl Step {
     pub fn new(source: Source, calls: u64, plan: core::scheduler::StepPlan) -> Self {
-        Self {
-            source,
-            calls,
-            plan,
-            built: PyOnceLock::new(),
-        }
+        Self { source, calls, plan, built: PyOnceLock::new() }
     }
 
     fn fresh<R>(&self, py: Python<'_>, read: impl FnOnce(&core::Scheduler, &Spare) -> R) -> PyResult<R> {
         let calls = self.calls;
-        self.source
-            .with(py, |scheduler, now, spare| {
-                (now == calls).then(|| read(scheduler, spare))
-            })?
-            .ok_or_else(|| {
-                let step = self.plan.id;
-                PyRuntimeError::new_err(format!(
-                    "step {step}: its arrays must be taken before the scheduler's next call"
-                ))
-            })
+        self.source.with(py, |scheduler, now, spare| (now == calls).then(|| read(scheduler, spare)))?.ok_or_else(|| {
+            let step = self.plan.id;
+            PyRuntimeError::new_err(format!("step {step}: its arrays must be taken before the scheduler's next call"))
+        })
     }
 
     fn built(&self, py: Python<'_>) -> PyResult<&Built> {
@@ -124,10 +113,7 @@ impl Step {
                 let opened: PyResult<Vec<_>> = scheduler.opened(step).map(|opened| Opened::new(py, opened)).collect();
                 (arrays, spare.clone(), opened)
             })?;
-            Ok(Built {
-                buffers: Py::new(py, StepBuffers { step, arrays, spare })?,
-                opened: opened?,
-            })
+            Ok(Built { buffers: Py::new(py, StepBuffers { step, arrays, spare })?, opened: opened? })
         })
     }
 
@@ -145,27 +131,9 @@ impl Step {
 
 impl Opened {
     fn new(py: Python<'_>, opened: core::scheduler::Opened<'_>) -> PyResult<Py<Self>> {
-        let core::scheduler::Opened {
-            row,
-            id,
-            extra,
-            token_ids,
-            prompt_len,
-        } = opened;
-        let (extra, token_ids) = (
-            PyBytes::new(py, extra).unbind(),
-            PyArray1::from_slice(py, token_ids).unbind(),
-        );
-        Py::new(
-            py,
-            Self {
-                row: row.0,
-                id,
-                extra,
-                token_ids,
-                prompt_len,
-            },
-        )
+        let core::scheduler::Opened { row, id, extra, token_ids, prompt_len } = opened;
+        let (extra, token_ids) = (PyBytes::new(py, extra).unbind(), PyArray1::from_slice(py, token_ids).unbind());
+        Py::new(py, Self { row: row.0, id, extra, token_ids, prompt_len })
     }
 }
 
@@ -241,10 +209,7 @@ impl Step {
 
     #[getter]
     fn gather<'py>(&self, py: Python<'py>) -> PyResult<(Int32<'py>, Int32<'py>)> {
-        Ok((
-            self.view(py, |arrays| &arrays.gather_positions)?,
-            self.view(py, |arrays| &arrays.gather_rows)?,
-        ))
+        Ok((self.view(py, |arrays| &arrays.gather_positions)?, self.view(py, |arrays| &arrays.gather_rows)?))
     }
 
     #[getter]
@@ -252,21 +217,12 @@ impl Step {
         let diff = &self.plan.table_diff;
         let rows = PyArray1::from_iter(py, diff.iter().map(|write| write.row.0 as i32));
         let columns = PyArray1::from_iter(py, diff.iter().map(|write| write.column as i32));
-        (
-            rows,
-            columns,
-            PyArray1::from_iter(py, diff.iter().map(|write| write.block.0 as i32)),
-        )
+        (rows, columns, PyArray1::from_iter(py, diff.iter().map(|write| write.block.0 as i32)))
     }
 
     #[getter]
     fn opened(&self, py: Python<'_>) -> PyResult<Vec<Py<Opened>>> {
-        Ok(self
-            .built(py)?
-            .opened
-            .iter()
-            .map(|opened| opened.clone_ref(py))
-            .collect())
+        Ok(self.built(py)?.opened.iter().map(|opened| opened.clone_ref(py)).collect())
     }
 
     #[getter]
@@ -294,9 +250,6 @@ impl Step {
     fn __repr__(&self) -> String {
         let plan = &self.plan;
         let (seqs, decodes) = (plan.entries.len(), plan.num_decodes);
-        format!(
-            "Step(id={}, {} tokens, {seqs} sequences, {decodes} of them decodes)",
-            plan.id, plan.num_tokens
-        )
+        format!("Step(id={}, {} tokens, {seqs} sequences, {decodes} of them decodes)", plan.id, plan.num_tokens)
     }
 }

@@ -19,10 +19,7 @@ use std::collections::VecDeque;
 pub type PyPeer = (u32, u64);
 
 pub fn to_peer((worker, incarnation): PyPeer) -> Peer {
-    Peer {
-        worker: WorkerId(worker),
-        incarnation: Incarnation(incarnation),
-    }
+    Peer { worker: WorkerId(worker), incarnation: Incarnation(incarnation) }
 }
 
 pub fn from_peer(peer: Peer) -> PyPeer {
@@ -41,12 +38,7 @@ pub struct TransferDone {
 impl TransferDone {
     #[new]
     fn new(transfer: u64, peer: PyPeer, chunk: u32, ok: bool) -> Self {
-        Self {
-            transfer,
-            peer,
-            chunk,
-            ok,
-        }
+        Self { transfer, peer, chunk, ok }
     }
 }
 
@@ -76,10 +68,7 @@ impl Send {
             Party::Cluster => None,
             Party::Worker(peer) => Some(from_peer(peer)),
         };
-        Self {
-            to,
-            data: PyBytes::new(py, &message.encode()).unbind(),
-        }
+        Self { to, data: PyBytes::new(py, &message.encode()).unbind() }
     }
 }
 
@@ -184,13 +173,7 @@ impl Worker {
         config.kill_after_ns = kill_after_ns.unwrap_or(config.kill_after_ns);
         let log = Log::new(record, &config);
         let core = core::Worker::new(config).map_err(Error::from)?;
-        Ok(Self {
-            core,
-            calls: 0,
-            spare: Spare::default(),
-            log,
-            actions: VecDeque::new(),
-        })
+        Ok(Self { core, calls: 0, spare: Spare::default(), log, actions: VecDeque::new() })
     }
 
     fn handle(&mut self, event: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
@@ -212,10 +195,7 @@ impl Worker {
     }
 
     fn poll_action(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.actions
-            .pop_front()
-            .map(|action| action_object(py, action))
-            .transpose()
+        self.actions.pop_front().map(|action| action_object(py, action)).transpose()
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -246,8 +226,7 @@ impl Worker {
         let tokens = tokens.as_slice()?;
         self.calls += 1;
         if self.log.is_on() {
-            self.log
-                .call(&WorkerCall::Complete(StepId(step_id), tokens.to_vec(), now));
+            self.log.call(&WorkerCall::Complete(StepId(step_id), tokens.to_vec(), now));
         }
         let result = self.core.complete(StepId(step_id), tokens, now);
         self.finish(result)
@@ -326,40 +305,23 @@ pub fn to_role(role: &str) -> PyResult<Role> {
         "prefill" => Ok(Role::Prefill),
         "decode" => Ok(Role::Decode),
         "both" => Ok(Role::Both),
-        _ => Err(PyValueError::new_err(format!(
-            "role = {role:?}: expected \"prefill\", \"decode\" or \"both\""
-        ))),
+        _ => Err(PyValueError::new_err(format!("role = {role:?}: expected \"prefill\", \"decode\" or \"both\""))),
     }
 }
 
 fn to_event(event: &Bound<'_, PyAny>) -> PyResult<WorkerEvent> {
     if let Ok(bytes) = event.cast::<PyBytes>() {
-        return Ok(WorkerEvent::Message(
-            Envelope::decode(bytes.as_bytes()).map_err(Error::from)?,
-        ));
+        return Ok(WorkerEvent::Message(Envelope::decode(bytes.as_bytes()).map_err(Error::from)?));
     }
     if let Ok(done) = event.cast::<TransferDone>() {
-        let TransferDone {
-            transfer,
-            peer,
-            chunk,
-            ok,
-        } = *done.get();
-        return Ok(WorkerEvent::TransferDone {
-            peer: to_peer(peer),
-            transfer: TransferId(transfer),
-            chunk,
-            ok,
-        });
+        let TransferDone { transfer, peer, chunk, ok } = *done.get();
+        return Ok(WorkerEvent::TransferDone { peer: to_peer(peer), transfer: TransferId(transfer), chunk, ok });
     }
     if let Ok(dead) = event.cast::<PeerDead>() {
         let PeerDead { worker, incarnation } = *dead.get();
         return Ok(WorkerEvent::Dead(to_peer((worker, incarnation))));
     }
-    Err(PyTypeError::new_err(format!(
-        "event is {}: expected bytes, TransferDone or PeerDead",
-        event.get_type()
-    )))
+    Err(PyTypeError::new_err(format!("event is {}: expected bytes, TransferDone or PeerDead", event.get_type())))
 }
 
 fn action_object(py: Python<'_>, action: WorkerAction) -> PyResult<Py<PyAny>> {
@@ -367,30 +329,15 @@ fn action_object(py: Python<'_>, action: WorkerAction) -> PyResult<Py<PyAny>> {
         WorkerAction::Send { to, message } => Py::new(py, Send::new(py, to, &message))?.into_any(),
         WorkerAction::Connect { peer, address } => {
             let address = PyBytes::new(py, &address).unbind();
-            Py::new(
-                py,
-                Connect {
-                    peer: from_peer(peer),
-                    address,
-                },
-            )?
-            .into_any()
+            Py::new(py, Connect { peer: from_peer(peer), address })?.into_any()
         }
         WorkerAction::Disconnect(peer) => Py::new(py, Disconnect { peer: from_peer(peer) })?.into_any(),
-        WorkerAction::StartTransfer {
-            peer,
-            transfer,
-            chunk,
-            runs,
-        } => Py::new(py, StartTransfer::new(py, peer, transfer, chunk, &runs))?.into_any(),
-        WorkerAction::CancelTransfer { peer, transfer } => Py::new(
-            py,
-            CancelTransfer {
-                transfer: transfer.0,
-                peer: from_peer(peer),
-            },
-        )?
-        .into_any(),
+        WorkerAction::StartTransfer { peer, transfer, chunk, runs } => {
+            Py::new(py, StartTransfer::new(py, peer, transfer, chunk, &runs))?.into_any()
+        }
+        WorkerAction::CancelTransfer { peer, transfer } => {
+            Py::new(py, CancelTransfer { transfer: transfer.0, peer: from_peer(peer) })?.into_any()
+        }
         WorkerAction::Kill(peer) => {
             let (worker, incarnation) = from_peer(peer);
             Py::new(py, Kill { worker, incarnation })?.into_any()

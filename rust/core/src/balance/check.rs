@@ -30,18 +30,10 @@ impl Ledger {
                 sum.placements += 1;
                 sum.growth += if is_decode { booking.growth() } else { 0 };
                 if half.cover != Cover::Covered {
-                    *(if is_decode {
-                        &mut sum.booked
-                    } else {
-                        &mut sum.prefill_booked
-                    }) += half.tokens;
+                    *(if is_decode { &mut sum.booked } else { &mut sum.prefill_booked }) += half.tokens;
                 }
                 if let Cover::Sent(seq) = half.cover {
-                    let awaited = if is_decode {
-                        &mut sum.awaited_decode
-                    } else {
-                        &mut sum.awaited_prefill
-                    };
+                    let awaited = if is_decode { &mut sum.awaited_decode } else { &mut sum.awaited_prefill };
                     awaited.insert((seq, *request));
                 }
             }
@@ -56,10 +48,7 @@ impl Ledger {
                 awaited_prefill: account.awaited_prefill.clone(),
             };
             if kept != sums[worker] {
-                return Err(format!(
-                    "w{worker}: kept {kept:?}, bookings add up to {:?}",
-                    sums[worker]
-                ));
+                return Err(format!("w{worker}: kept {kept:?}, bookings add up to {:?}", sums[worker]));
             }
         }
         Ok(())

@@ -38,8 +38,7 @@ pub(super) struct Booking {
 
 impl Booking {
     pub fn growth(&self) -> u64 {
-        self.decode
-            .map_or(0, |half| self.expected_total.saturating_sub(half.tokens))
+        self.decode.map_or(0, |half| self.expected_total.saturating_sub(half.tokens))
     }
 }
 
@@ -119,10 +118,7 @@ impl Ledger {
     }
 
     pub fn set_health(&mut self, worker: WorkerId, up: bool) -> bool {
-        self.accounts
-            .get_mut(&worker)
-            .map(|account| account.load.up = up)
-            .is_some()
+        self.accounts.get_mut(&worker).map(|account| account.load.up = up).is_some()
     }
 
     pub fn book_decode(&mut self, worker: WorkerId, request: RequestId, tokens: u64, expected: u64) -> bool {
@@ -133,11 +129,7 @@ impl Ledger {
         if booking.decode.is_some() {
             return false;
         }
-        booking.decode = Some(Half {
-            worker,
-            cover: Cover::Unsent,
-            tokens,
-        });
+        booking.decode = Some(Half { worker, cover: Cover::Unsent, tokens });
         booking.expected_total = tokens.saturating_add(expected);
         account.load.booked += tokens;
         account.load.expected_growth += booking.growth();
@@ -153,11 +145,7 @@ impl Ledger {
         if booking.prefill.is_some() {
             return false;
         }
-        booking.prefill = Some(Half {
-            worker,
-            cover: Cover::Unsent,
-            tokens: prompt,
-        });
+        booking.prefill = Some(Half { worker, cover: Cover::Unsent, tokens: prompt });
         booking.prompt = prompt;
         account.prefill_booked += prompt;
         account.load.placements += 1;
@@ -173,10 +161,7 @@ impl Ledger {
             return;
         };
         let mark = |half: &mut Option<Half>, awaited: &mut BTreeSet<(u64, RequestId)>| {
-            if let Some(half) = half
-                .as_mut()
-                .filter(|half| half.worker == worker && half.cover == Cover::Unsent)
-            {
+            if let Some(half) = half.as_mut().filter(|half| half.worker == worker && half.cover == Cover::Unsent) {
                 half.cover = Cover::Sent(seq);
                 awaited.insert((seq, request));
             }
@@ -195,11 +180,7 @@ impl Ledger {
         };
         let more = tokens - half.tokens;
         half.tokens = tokens;
-        let load = &mut self
-            .accounts
-            .get_mut(&half.worker)
-            .expect("a booking's worker has an account")
-            .load;
+        let load = &mut self.accounts.get_mut(&half.worker).expect("a booking's worker has an account").load;
         match half.cover {
             Cover::Covered => load.held += more,
             _ => load.booked += more,
@@ -217,10 +198,7 @@ impl Ledger {
         };
         let done = half.tokens - remaining;
         half.tokens = remaining;
-        let account = self
-            .accounts
-            .get_mut(&half.worker)
-            .expect("a booking's worker has an account");
+        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
         match half.cover {
             Cover::Covered => account.prefill_reported = account.prefill_reported.saturating_sub(done),
             _ => account.prefill_booked -= done,
@@ -237,10 +215,7 @@ impl Ledger {
         if booking.decode.is_none() {
             self.bookings.remove(&request);
         }
-        let account = self
-            .accounts
-            .get_mut(&half.worker)
-            .expect("a booking's worker has an account");
+        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
         account.load.placements -= 1;
         if let Cover::Sent(seq) = half.cover {
             account.awaited_prefill.remove(&(seq, request));
@@ -257,10 +232,7 @@ impl Ledger {
         };
         let growth = booking.growth();
         let Some(half) = booking.decode else { return true };
-        let account = self
-            .accounts
-            .get_mut(&half.worker)
-            .expect("a booking's worker has an account");
+        let account = self.accounts.get_mut(&half.worker).expect("a booking's worker has an account");
         account.load.placements -= 1;
         account.load.expected_growth -= growth;
         match half.cover {
@@ -275,11 +247,7 @@ impl Ledger {
     }
 
     pub fn report(&mut self, worker: WorkerId, report: Report) -> bool {
-        let Self {
-            accounts,
-            bookings,
-            stale_reports,
-        } = self;
+        let Self { accounts, bookings, stale_reports } = self;
         let Some(account) = accounts.get_mut(&worker) else {
             return false;
         };
@@ -291,19 +259,13 @@ impl Ledger {
         let covered = |&(seq, _): &(u64, RequestId)| seq <= report.acked_seq;
         while let Some((_, request)) = account.awaited_decode.first().copied().filter(covered) {
             account.awaited_decode.pop_first();
-            let half = bookings
-                .get_mut(&request)
-                .and_then(|b| b.decode.as_mut())
-                .expect("awaited means booked");
+            let half = bookings.get_mut(&request).and_then(|b| b.decode.as_mut()).expect("awaited means booked");
             half.cover = Cover::Covered;
             account.load.booked -= half.tokens;
         }
         while let Some((_, request)) = account.awaited_prefill.first().copied().filter(covered) {
             account.awaited_prefill.pop_first();
-            let half = bookings
-                .get_mut(&request)
-                .and_then(|b| b.prefill.as_mut())
-                .expect("awaited means booked");
+            let half = bookings.get_mut(&request).and_then(|b| b.prefill.as_mut()).expect("awaited means booked");
             half.cover = Cover::Covered;
             account.prefill_booked -= half.tokens;
         }

@@ -143,11 +143,7 @@ impl LoadBalancer {
 
     /// [`choose_prefill`](Self::choose_prefill) among the workers that `usable` accepts.
     pub fn choose_prefill_if(&self, prompt_tokens: u64, usable: impl Fn(&WorkerLoad) -> bool) -> Option<WorkerId> {
-        least_prefill::choose(
-            self.ledger
-                .loads()
-                .filter(|l| can_hold(l, Role::Prefill, prompt_tokens) && usable(l)),
-        )
+        least_prefill::choose(self.ledger.loads().filter(|l| can_hold(l, Role::Prefill, prompt_tokens) && usable(l)))
     }
 
     /// The worker that runs both phases of a request, or `None`. Books nothing.

@@ -18,12 +18,7 @@ fn id(n: u64) -> RequestId {
 }
 
 fn used(seq: u64, acked_seq: u64, used_tokens: u64) -> Report {
-    Report {
-        seq,
-        acked_seq,
-        used_tokens,
-        prefill_tokens: 0,
-    }
+    Report { seq, acked_seq, used_tokens, prefill_tokens: 0 }
 }
 
 fn load(balancer: &LoadBalancer, worker: WorkerId) -> WorkerLoad {
@@ -45,11 +40,7 @@ fn what_can_never_fit_is_no_candidate() {
     let b = balancer(Role::Decode, &[64, 128]);
     assert_eq!(b.choose_decode(63, 0), Some(W1));
     assert_eq!(b.choose_decode(64, 0), Some(W1), "64 tokens and the next one need 65");
-    assert_eq!(
-        b.choose_decode(127, 1_000),
-        Some(W1),
-        "expected growth does not exclude"
-    );
+    assert_eq!(b.choose_decode(127, 1_000), Some(W1), "expected growth does not exclude");
     assert_eq!(b.choose_decode(128, 0), None);
 }
 
@@ -99,11 +90,7 @@ fn growth_moves_from_expected_to_held() {
     b.grow(id(1), 130);
     b.grow(id(1), 120); // late: it never shrinks
     let l = load(&b, W0);
-    assert_eq!(
-        (l.held, l.booked, l.expected_growth),
-        (137, 0, 0),
-        "longer than expected: nothing more is expected"
-    );
+    assert_eq!((l.held, l.booked, l.expected_growth), (137, 0, 0), "longer than expected: nothing more is expected");
 }
 
 #[test]
@@ -116,24 +103,12 @@ fn prefill_goes_to_the_shortest_queue_in_tokens() {
     b.prefill_progress(id(1), 4_500);
     assert_eq!(b.place_prefill(id(6), 1_000), Some(W0));
     b.sent(id(1), W0, 1);
-    b.report(
-        W0,
-        Report {
-            seq: 1,
-            acked_seq: 1,
-            used_tokens: 0,
-            prefill_tokens: 700,
-        },
-    );
+    b.report(W0, Report { seq: 1, acked_seq: 1, used_tokens: 0, prefill_tokens: 700 });
     assert_eq!(load(&b, W0).queued_prefill, 1_700);
     b.prefill_progress(id(1), 4_600);
     assert_eq!(load(&b, W0).queued_prefill, 1_600);
     b.release_prefill(id(1));
-    assert_eq!(
-        load(&b, W0).queued_prefill,
-        1_200,
-        "reported is an estimate: what request 1 had left is gone"
-    );
+    assert_eq!(load(&b, W0).queued_prefill, 1_200, "reported is an estimate: what request 1 had left is gone");
 }
 
 #[test]
@@ -180,12 +155,7 @@ fn b113_books_are_zero_after_everything_left() {
     b.add_worker(WorkerId(2), Role::Prefill, 10_000);
     b.add_worker(WorkerId(3), Role::Both, 10_000);
     for n in 0..1_000 {
-        let decode = if n % 4 == 3 {
-            b.place_both(id(n), n, 7)
-        } else {
-            b.place_decode(id(n), n, 7)
-        }
-        .unwrap();
+        let decode = if n % 4 == 3 { b.place_both(id(n), n, 7) } else { b.place_decode(id(n), n, 7) }.unwrap();
         b.place_prefill(id(n), n);
         match n % 5 {
             0 => b.sent(id(n), decode, n + 1),
@@ -195,15 +165,7 @@ fn b113_books_are_zero_after_everything_left() {
             _ => {}
         }
         if n % 50 == 0 {
-            b.report(
-                decode,
-                Report {
-                    seq: n + 1,
-                    acked_seq: n,
-                    used_tokens: 50,
-                    prefill_tokens: 10,
-                },
-            );
+            b.report(decode, Report { seq: n + 1, acked_seq: n, used_tokens: 50, prefill_tokens: 10 });
         }
         b.check().unwrap();
     }
@@ -301,15 +263,7 @@ fn b122_parity_of_ids_does_not_matter() {
 #[test]
 fn b123_a_backlog_without_kv_counts() {
     let mut b = balancer(Role::Both, &[100_000; 2]);
-    b.report(
-        W0,
-        Report {
-            seq: 1,
-            acked_seq: 0,
-            used_tokens: 0,
-            prefill_tokens: 10_000,
-        },
-    );
+    b.report(W0, Report { seq: 1, acked_seq: 0, used_tokens: 0, prefill_tokens: 10_000 });
     b.report(W1, used(1, 0, 5_000));
     assert_eq!(b.place_both(id(1), 1_000, 0), Some(W1));
 }

@@ -15,34 +15,18 @@ impl Cluster {
         }
         let prompt_len = request.prompt_len;
         if prompt_len == 0 || prompt_len as usize > tokens {
-            return Err(ClusterError::PromptLen {
-                request: id,
-                prompt_len,
-                tokens,
-            });
+            return Err(ClusterError::PromptLen { request: id, prompt_len, tokens });
         }
         let (max_tokens, known) = (request.max_tokens, request.num_known_outputs());
         if max_tokens <= known {
-            return Err(ClusterError::MaxTokens {
-                request: id,
-                max_tokens,
-                known,
-            });
+            return Err(ClusterError::MaxTokens { request: id, max_tokens, known });
         }
         if let Some(limit) = self.registry.largest().filter(|limit| tokens as u64 >= *limit) {
-            return Err(ClusterError::TooLong {
-                request: id,
-                tokens,
-                limit,
-            });
+            return Err(ClusterError::TooLong { request: id, tokens, limit });
         }
         let (waiting, limit) = (self.queue.len(), self.config.max_queue);
         if waiting >= limit as usize {
-            return Err(ClusterError::QueueFull {
-                request: id,
-                waiting,
-                limit,
-            });
+            return Err(ClusterError::QueueFull { request: id, waiting, limit });
         }
         Ok(())
     }

@@ -20,29 +20,17 @@ pub(super) fn check(cluster: &Cluster) -> Result<(), String> {
         timers += usize::from(matches!(entry.state, State::Queued { .. } | State::Reserving { .. }));
     }
     if queued != cluster.queue.len() {
-        return Err(format!(
-            "{queued} requests are queued, the queue has {}",
-            cluster.queue.len()
-        ));
+        return Err(format!("{queued} requests are queued, the queue has {}", cluster.queue.len()));
     }
     if placed != cluster.balancer.num_placed() {
-        return Err(format!(
-            "{placed} requests are placed, {} are booked",
-            cluster.balancer.num_placed()
-        ));
+        return Err(format!("{placed} requests are placed, {} are booked", cluster.balancer.num_placed()));
     }
     if timers != cluster.timers.len() {
-        return Err(format!(
-            "{timers} timers are needed, {} are armed",
-            cluster.timers.len()
-        ));
+        return Err(format!("{timers} timers are needed, {} are armed", cluster.timers.len()));
     }
     let (submitted, finished) = (cluster.stats.submitted, cluster.stats.finished);
     if submitted - finished != cluster.requests.len() as u64 {
-        return Err(format!(
-            "{submitted} submitted, {finished} finished, {} there",
-            cluster.requests.len()
-        ));
+        return Err(format!("{submitted} submitted, {finished} finished, {} there", cluster.requests.len()));
     }
     Ok(())
 }
@@ -53,15 +41,9 @@ fn workers(cluster: &Cluster) -> Result<usize, String> {
     let mut loads = cluster.balancer.loads().into_iter();
     for worker in cluster.registry.iter() {
         let peer = worker.peer;
-        let load = loads
-            .next()
-            .filter(|load| load.worker == peer.worker)
-            .ok_or(format!("{peer} has no account"))?;
+        let load = loads.next().filter(|load| load.worker == peer.worker).ok_or(format!("{peer} has no account"))?;
         if load.up != (worker.health == Health::Up) || load.role != worker.hello.role {
-            return Err(format!(
-                "{peer}: health is {}, account {load:?}",
-                worker.health.as_str()
-            ));
+            return Err(format!("{peer}: health is {}, account {load:?}", worker.health.as_str()));
         }
         if cluster.registry.is_over(peer) {
             return Err(format!("{peer} is registered and over"));
@@ -72,11 +54,7 @@ fn workers(cluster: &Cluster) -> Result<usize, String> {
                 return Err(format!("{peer}: its silence would not be noticed"));
             }
             if !worker.owed_aborts.is_empty() {
-                return Err(format!(
-                    "{peer} is {} and owed {:?}",
-                    worker.health.as_str(),
-                    worker.owed_aborts
-                ));
+                return Err(format!("{peer} is {} and owed {:?}", worker.health.as_str(), worker.owed_aborts));
             }
         }
         if let Some(at) = worker.refused_until {
@@ -96,10 +74,7 @@ fn request(cluster: &Cluster, entry: &Entry) -> Result<(), String> {
     let id = entry.request.id;
     let (prefill, decode) = entry.state.workers();
     for peer in prefill.into_iter().chain(decode) {
-        let worker = cluster
-            .registry
-            .current(peer)
-            .ok_or(format!("names {peer}, which is not registered"))?;
+        let worker = cluster.registry.current(peer).ok_or(format!("names {peer}, which is not registered"))?;
         if worker.health == Health::Lost {
             return Err(format!("names {peer}, which is lost"));
         }
@@ -127,10 +102,7 @@ fn request(cluster: &Cluster, entry: &Entry) -> Result<(), String> {
         State::Running { .. } => entry.outputs.is_empty(),
         _ => false,
     };
-    let expected = (
-        prefill.filter(|_| prefilling).map(|peer| peer.worker),
-        decode.map(|peer| peer.worker),
-    );
+    let expected = (prefill.filter(|_| prefilling).map(|peer| peer.worker), decode.map(|peer| peer.worker));
     let booked = cluster.balancer.placement(id);
     if booked != expected {
         return Err(format!("should be booked on {expected:?}, is on {booked:?}"));

@@ -65,35 +65,17 @@ impl ClusterConfig {
         ];
         for (field, value) in at_least_1 {
             if value == 0 {
-                return Err(ConfigError {
-                    field,
-                    value,
-                    needs: "at least 1".into(),
-                });
+                return Err(ConfigError { field, value, needs: "at least 1".into() });
             }
         }
         let longer = [
-            (
-                "worker_silence_ns",
-                self.worker_silence_ns,
-                "heartbeat_ns",
-                self.heartbeat_ns,
-            ),
-            (
-                "cluster_silence_ns",
-                self.cluster_silence_ns,
-                "heartbeat_ns",
-                self.heartbeat_ns,
-            ),
+            ("worker_silence_ns", self.worker_silence_ns, "heartbeat_ns", self.heartbeat_ns),
+            ("cluster_silence_ns", self.cluster_silence_ns, "heartbeat_ns", self.heartbeat_ns),
         ];
         for (field, value, than, bound) in longer {
             // One late or lost heartbeat must not look like silence.
             if value < bound.saturating_mul(2) {
-                return Err(ConfigError {
-                    field,
-                    value,
-                    needs: format!("at least twice {than} ({bound})"),
-                });
+                return Err(ConfigError { field, value, needs: format!("at least twice {than} ({bound})") });
             }
         }
         Ok(())

@@ -98,27 +98,12 @@ impl fmt::Display for ClusterAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Send { to, message } => write!(f, "{to} <- #{} {}", message.seq, message.body),
-            Self::Emit {
-                request,
-                index,
-                token_ids,
-                ..
-            } => write!(f, "emit {request}@{index} {token_ids:?}"),
-            Self::Finish {
-                request,
-                reason,
-                detail,
-                ..
-            } => {
+            Self::Emit { request, index, token_ids, .. } => write!(f, "emit {request}@{index} {token_ids:?}"),
+            Self::Finish { request, reason, detail, .. } => {
                 write!(f, "finish {request} {reason}")?;
                 detail.as_ref().map_or(Ok(()), |detail| write!(f, ": {detail}"))
             }
-            Self::Entered {
-                attempt,
-                phase,
-                prefill,
-                decode,
-            } => {
+            Self::Entered { attempt, phase, prefill, decode } => {
                 write!(f, "{attempt} {phase}")?;
                 match (prefill, decode) {
                     (Some(p), Some(d)) if p == d => write!(f, " on w{p}"),

@@ -9,9 +9,7 @@ use crate::time::Time;
 
 impl Cluster {
     pub(super) fn receive(&mut self, envelope: Envelope, now: Time) {
-        let Envelope {
-            from, epoch, seq, body, ..
-        } = envelope;
+        let Envelope { from, epoch, seq, body, .. } = envelope;
         let Party::Worker(peer) = from else {
             self.stats.unexpected += 1;
             return;
@@ -39,10 +37,7 @@ impl Cluster {
     }
 
     fn heard(&mut self, peer: Peer, now: Time) {
-        let worker = self
-            .registry
-            .current_mut(peer)
-            .expect("an accepted message has a sender");
+        let worker = self.registry.current_mut(peer).expect("an accepted message has a sender");
         worker.last_heard = now;
         if worker.health != Health::Up {
             self.revive(peer, now);
@@ -79,10 +74,7 @@ impl Cluster {
 
     fn load_report(&mut self, from: Peer, seq: u64, load: Load, now: Time) {
         let silence = self.config.cluster_silence_ns;
-        let worker = self
-            .registry
-            .current_mut(from)
-            .expect("an accepted message has a sender");
+        let worker = self.registry.current_mut(from).expect("an accepted message has a sender");
         if load.acked_seq > worker.sent_seq {
             return self.stats.malformed += 1;
         }

@@ -71,21 +71,12 @@ impl Cluster {
         let entry = self.requests.get_mut(&id).expect("a queued request is there");
         entry.number = entry.number.wrapping_add(1);
         // After four thousand million placements the numbers begin again; what they named is long over.
-        self.greatest_number = if entry.number == 0 {
-            0
-        } else {
-            self.greatest_number.max(entry.number)
-        };
+        self.greatest_number = if entry.number == 0 { 0 } else { self.greatest_number.max(entry.number) };
         self.stats.placements += 1;
         self.queue.remove(entry.order);
         self.timers.disarm(entry.wait_until, Timer::Queue(id));
         let (attempt, tokens, request) = (entry.attempt(), entry.num_tokens(), entry.request.clone());
-        let peer = |worker| {
-            self.registry
-                .get(worker)
-                .expect("a route leads to registered workers")
-                .peer
-        };
+        let peer = |worker| self.registry.get(worker).expect("a route leads to registered workers").peer;
         let (state, to, message) = match route {
             Route::Split { prefill, decode } => {
                 let (prefill, decode) = (peer(prefill), peer(decode));
@@ -94,26 +85,13 @@ impl Cluster {
                 self.balancer.book_decode(decode.worker, id, tokens, expected);
                 self.balancer.book_prefill(prefill.worker, id, tokens);
                 self.timers.arm(until, Timer::Reserve(id));
-                let reserve = Reserve {
-                    attempt,
-                    request,
-                    source: prefill,
-                    lease_ns,
-                };
-                (
-                    State::Reserving { prefill, decode, until },
-                    decode,
-                    Message::Reserve(reserve),
-                )
+                let reserve = Reserve { attempt, request, source: prefill, lease_ns };
+                (State::Reserving { prefill, decode, until }, decode, Message::Reserve(reserve))
             }
             Route::Both(worker) => {
                 let worker = peer(worker);
                 self.balancer.book_both(worker.worker, id, tokens, expected);
-                (
-                    State::Running { worker },
-                    worker,
-                    Message::Decode(Decode { attempt, request }),
-                )
+                (State::Running { worker }, worker, Message::Decode(Decode { attempt, request }))
             }
         };
         entry.enter(state, &mut self.actions, now);
@@ -146,12 +124,7 @@ impl Cluster {
         self.stats.finished += 1;
         entry.timing.enter(Phase::Finished, now);
         let timing = entry.timing;
-        self.actions.push_back(ClusterAction::Finish {
-            request: id,
-            reason,
-            detail,
-            timing,
-        });
+        self.actions.push_back(ClusterAction::Finish { request: id, reason, detail, timing });
     }
 
     /// Undoes what entering the state did outside the entry: its place in line, its timer, its bookings.
@@ -204,12 +177,7 @@ impl Cluster {
     }
 
     fn queue_again(&mut self, mut entry: Entry, now: Time) {
-        let (id, state) = (
-            entry.request.id,
-            State::Queued {
-                resuming: entry.failures > 0,
-            },
-        );
+        let (id, state) = (entry.request.id, State::Queued { resuming: entry.failures > 0 });
         entry.enter(state, &mut self.actions, now);
         self.queue.insert(entry.order, id);
         self.timers.arm(entry.wait_until, Timer::Queue(id));
@@ -250,15 +218,8 @@ impl Cluster {
         let request = entry.request.clone();
         self.transition(attempt, State::Prefilling { prefill, decode }, now);
         self.timers.disarm(until, Timer::Reserve(attempt.request));
-        let message = Message::Prefill(Prefill {
-            attempt,
-            request,
-            destination,
-            lease_ns,
-        });
-        let seq = self
-            .send(prefill, message, now)
-            .expect("a state names registered workers");
+        let message = Message::Prefill(Prefill { attempt, request, destination, lease_ns });
+        let seq = self.send(prefill, message, now).expect("a state names registered workers");
         self.balancer.sent(attempt.request, prefill.worker, seq);
     }
 
@@ -287,13 +248,7 @@ impl Cluster {
         if !entry.state.names(from) {
             return self.stats.unexpected += 1;
         }
-        self.finish(
-            rejected.attempt.request,
-            FinishReason::Refused,
-            Some(rejected.reason),
-            Some(from),
-            now,
-        );
+        self.finish(rejected.attempt.request, FinishReason::Refused, Some(rejected.reason), Some(from), now);
     }
 
     pub(super) fn attempt_failed(&mut self, from: Peer, failed: AttemptFailed, now: Time) {
@@ -354,10 +309,7 @@ impl Cluster {
     }
 
     fn transition(&mut self, attempt: Attempt, state: State, now: Time) {
-        let entry = self
-            .requests
-            .get_mut(&attempt.request)
-            .expect("only a live request changes its state");
+        let entry = self.requests.get_mut(&attempt.request).expect("only a live request changes its state");
         entry.enter(state, &mut self.actions, now);
     }
 }

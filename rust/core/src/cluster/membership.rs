@@ -1,6 +1,6 @@
 //! Workers come, go silent, die and come back.
 //!
-//! | health | nothing heard | it speaks | Hello of the same incarnation | `WorkerDead`, Hello of a newer one |
+//! | health | nothing heard | it speaks | Hello of the same incarnation, a new generation | `WorkerDead`, Hello of a newer one |
 //! |---|---|---|---|---|
 //! | `Up` | `worker_silence_ns`: `Suspect` | `Up` | its requests are placed again, `Up` | gone, its requests are placed again |
 //! | `Suspect` | `lost_after_ns` more: `Lost`, its requests are placed again | `Up` | the same | the same |
@@ -18,10 +18,7 @@ use crate::time::Time;
 impl Cluster {
     /// A worker introduces itself. Its number is not compared with a missing one: a Hello starts afresh anyway.
     pub(super) fn hello(&mut self, peer: Peer, seq: u64, hello: Hello, now: Time) {
-        let known = self
-            .registry
-            .get(peer.worker)
-            .map(|worker| (worker.peer, worker.last_seq));
+        let known = self.registry.get(peer.worker).map(|worker| (worker.peer, worker.last_seq));
         let over = known.is_some_and(|(current, _)| peer.incarnation < current.incarnation);
         if over || self.registry.is_over(peer) {
             return self.stats.dead_incarnation += 1;
@@ -35,11 +32,21 @@ impl Cluster {
         if let Some(reason) = self.objection(peer.worker, &hello) {
             self.stats.workers_refused += 1;
             self.actions.push_back(ClusterAction::WorkerRefused { peer, reason });
+        } else if self.repeats(peer, &hello) {
+            // It has not heard its Welcome yet, or it came again: nothing is lost.
+            let worker = self.registry.current_mut(peer).expect("a repetition has a first time");
+            (worker.last_seq, worker.last_heard) = (seq, now);
+            self.introduce(peer, now);
         } else if self.registry.current(peer).is_some() {
             self.restart(peer, seq, hello, now);
         } else {
             self.join(peer, seq, hello, now);
         }
+    }
+
+    fn repeats(&self, peer: Peer, hello: &Hello) -> bool {
+        let known = self.registry.current(peer);
+        known.is_some_and(|worker| worker.health == Health::Up && worker.hello.generation == hello.generation)
     }
 
     /// Why a worker cannot be accepted.
@@ -103,25 +110,11 @@ impl Cluster {
     /// Welcomes a worker and makes it and the others known to each other.
     fn introduce(&mut self, peer: Peer, now: Time) {
         let (cluster_silence_ns, heartbeat_ns) = (self.config.cluster_silence_ns, self.config.heartbeat_ns);
-        self.send(
-            peer,
-            Message::Welcome(Welcome {
-                cluster_silence_ns,
-                heartbeat_ns,
-            }),
-            now,
-        );
+        self.send(peer, Message::Welcome(Welcome { cluster_silence_ns, heartbeat_ns }), now);
         let address = |cluster: &Self, peer| cluster.registry.current(peer).map(|w| w.hello.address.clone());
         for other in self.registry.others(peer.worker) {
             if let (Some(mine), Some(theirs)) = (address(self, peer), address(self, other)) {
-                self.send(
-                    peer,
-                    Message::PeerUp(PeerUp {
-                        peer: other,
-                        address: theirs,
-                    }),
-                    now,
-                );
+                self.send(peer, Message::PeerUp(PeerUp { peer: other, address: theirs }), now);
                 self.send(other, Message::PeerUp(PeerUp { peer, address: mine }), now);
             }
         }
@@ -187,10 +180,7 @@ impl Cluster {
     /// A loss without proof. The worker stays registered, and hears what was ended when it speaks again.
     fn lose_silently(&mut self, peer: Peer, now: Time) {
         self.stats.workers_lost += 1;
-        self.actions.push_back(ClusterAction::WorkerDown {
-            peer,
-            reason: DownReason::Silent,
-        });
+        self.actions.push_back(ClusterAction::WorkerDown { peer, reason: DownReason::Silent });
         self.fail_all_on(peer, "its worker was silent", None, now);
         self.may_place = true;
     }
@@ -219,10 +209,7 @@ impl Cluster {
     /// A decode worker that refused is not asked again until it reports or some time has passed.
     pub(super) fn wait_after_refusal(&mut self, peer: Peer, now: Time) {
         let at = now.saturating_add(self.config.retry_after_refusal_ns);
-        let worker = self
-            .registry
-            .current_mut(peer)
-            .expect("an accepted message has a sender");
+        let worker = self.registry.current_mut(peer).expect("an accepted message has a sender");
         if let Some(earlier) = worker.refused_until.replace(at) {
             self.timers.disarm(earlier, Timer::Retry(peer.worker));
         }

@@ -137,9 +137,9 @@ impl Cluster {
     /// else that cannot be used is counted in [`stats`](Self::stats) and dropped.
     pub fn handle(&mut self, event: ClusterEvent, now: Time) -> Result<(), ClusterError> {
         let result = match event {
-            ClusterEvent::Submit(request) => self
-                .submit(request, now)
-                .inspect_err(|_| self.stats.refused_at_submit += 1),
+            ClusterEvent::Submit(request) => {
+                self.submit(request, now).inspect_err(|_| self.stats.refused_at_submit += 1)
+            }
             ClusterEvent::Abort(request) => {
                 self.abort(request, now);
                 Ok(())
@@ -237,13 +237,7 @@ impl Cluster {
         worker.last_sent = now;
         let seq = worker.sent_seq;
         let (from, epoch) = (Party::Cluster, self.config.epoch);
-        let message = Envelope {
-            from,
-            to: to.incarnation,
-            epoch,
-            seq,
-            body,
-        };
+        let message = Envelope { from, to: to.incarnation, epoch, seq, body };
         self.actions.push_back(ClusterAction::Send { to, message });
         Some(seq)
     }

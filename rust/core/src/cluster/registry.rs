@@ -127,9 +127,7 @@ impl Registry {
     }
 
     pub fn is_over(&self, peer: Peer) -> bool {
-        self.over
-            .get(&peer.worker)
-            .is_some_and(|newest| peer.incarnation <= *newest)
+        self.over.get(&peer.worker).is_some_and(|newest| peer.incarnation <= *newest)
     }
 
     pub fn get(&self, worker: WorkerId) -> Option<&Worker> {
@@ -156,10 +154,7 @@ impl Registry {
 
     /// The peers other than this worker, by id.
     pub fn others(&self, worker: WorkerId) -> Vec<Peer> {
-        self.iter()
-            .map(|other| other.peer)
-            .filter(|peer| peer.worker != worker)
-            .collect()
+        self.iter().map(|other| other.peer).filter(|peer| peer.worker != worker).collect()
     }
 
     /// Tokens of the longest sequence that the registered workers take, together: the prompt must fit a prefill worker
@@ -171,8 +166,7 @@ impl Registry {
 
     /// Whether the worker takes a sequence of `tokens` and one more, when empty, and may be asked now.
     pub fn may_take(&self, worker: WorkerId, tokens: u64) -> bool {
-        self.get(worker)
-            .is_some_and(|worker| tokens < worker.limit() && worker.refused_until.is_none())
+        self.get(worker).is_some_and(|worker| tokens < worker.limit() && worker.refused_until.is_none())
     }
 
     /// Checks the sender and the number of a message; returns how many messages before it never came.
@@ -197,9 +191,7 @@ impl Registry {
 
     fn compute_largest(&self) -> Option<u64> {
         let limit = |role| self.iter().filter(|w| w.hello.role == role).map(Worker::limit).max();
-        let split = limit(Role::Prefill)
-            .zip(limit(Role::Decode))
-            .map(|(prefill, decode)| prefill.min(decode));
+        let split = limit(Role::Prefill).zip(limit(Role::Decode)).map(|(prefill, decode)| prefill.min(decode));
         split.max(limit(Role::Both))
     }
 }

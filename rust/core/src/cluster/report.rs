@@ -13,16 +13,7 @@ impl Cluster {
             self.stats.malformed += 1;
             return;
         }
-        let StepReport {
-            attempts,
-            first_index,
-            counts,
-            token_ids,
-            extras,
-            ends,
-            progress,
-            activated,
-        } = report;
+        let StepReport { attempts, first_index, counts, token_ids, extras, ends, progress, activated } = report;
         for (attempt, computed) in progress {
             if self.is_current(from, attempt, &ends, now) {
                 self.prefill_progress(from, attempt, computed);

@@ -97,27 +97,13 @@ impl Entry {
     /// Changes the state, and says so. Only `lifecycle` calls it.
     pub fn enter(&mut self, state: State, actions: &mut VecDeque<ClusterAction>, now: Time) {
         self.state = state;
-        let RequestView {
-            attempt,
-            phase,
-            prefill,
-            decode,
-            ..
-        } = self.view();
+        let RequestView { attempt, phase, prefill, decode, .. } = self.view();
         self.timing.enter(phase, now);
-        actions.push_back(ClusterAction::Entered {
-            attempt,
-            phase,
-            prefill,
-            decode,
-        });
+        actions.push_back(ClusterAction::Entered { attempt, phase, prefill, decode });
     }
 
     pub fn attempt(&self) -> Attempt {
-        Attempt {
-            request: self.request.id,
-            number: self.number,
-        }
+        Attempt { request: self.request.id, number: self.number }
     }
 
     /// Index of the output that comes next.

@@ -54,10 +54,7 @@ impl BlockPool {
             *count.ok_or_else(|| format!("somebody owns block {owner}, which is not in the pool"))? += 1;
         }
         for (block, (refs, owners)) in self.refs.iter().zip(&expected).enumerate() {
-            ensure!(
-                refs == owners,
-                "block {block} has {refs} references, but {owners} owners"
-            );
+            ensure!(refs == owners, "block {block} has {refs} references, but {owners} owners");
         }
         Ok(())
     }
@@ -66,14 +63,8 @@ impl BlockPool {
         let mut listed = vec![false; self.refs.len()];
         let (mut len, mut cached) = (0, None);
         for block in self.free.iter() {
-            ensure!(
-                self.free.links_agree(block),
-                "free list: a neighbour of block {block} does not link back"
-            );
-            ensure!(
-                !std::mem::replace(&mut listed[block.index()], true),
-                "free list: block {block} is on it twice"
-            );
+            ensure!(self.free.links_agree(block), "free list: a neighbour of block {block} does not link back");
+            ensure!(!std::mem::replace(&mut listed[block.index()], true), "free list: block {block} is on it twice");
             match (self.prefix.is_findable(block), cached) {
                 (true, _) => cached = Some(block),
                 (false, Some(cached)) => return Err(format!("free list: empty block {block} behind cached {cached}")),
@@ -81,25 +72,12 @@ impl BlockPool {
             }
             len += 1;
         }
-        ensure!(
-            len == self.free.len(),
-            "free list: holds {len} blocks, counts {}",
-            self.free.len()
-        );
+        ensure!(len == self.free.len(), "free list: holds {len} blocks, counts {}", self.free.len());
         for (block, (&refs, &listed)) in self.refs.iter().zip(&listed).enumerate() {
             let usable = block >= self.config.reserved_blocks as usize;
-            ensure!(
-                usable || (refs == 0 && !listed),
-                "reserved block {block} was handed out"
-            );
-            ensure!(
-                !usable || listed == (refs == 0),
-                "block {block} has {refs} owners, on the free list: {listed}"
-            );
-            ensure!(
-                listed == self.free.contains(BlockId(block as u32)),
-                "block {block} has stale free-list links"
-            );
+            ensure!(usable || (refs == 0 && !listed), "reserved block {block} was handed out");
+            ensure!(!usable || listed == (refs == 0), "block {block} has {refs} owners, on the free list: {listed}");
+            ensure!(listed == self.free.contains(BlockId(block as u32)), "block {block} has stale free-list links");
         }
         Ok(())
     }
@@ -109,15 +87,8 @@ impl BlockPool {
         for (slot, node) in live(forest).filter(|(_, node)| !node.is_root()) {
             let (parent, tokens) = (&forest.nodes[node.parent as usize], forest.tokens(slot));
             let hash = self.hasher.chain(parent.hash, tokens);
-            ensure!(
-                node.hash == hash,
-                "node {slot} has hash {:#x}, its tokens and parent {hash:#x}",
-                node.hash
-            );
-            ensure!(
-                forest.find(node.parent, tokens, hash) == Some(slot),
-                "node {slot} is not what its tokens lead to"
-            );
+            ensure!(node.hash == hash, "node {slot} has hash {:#x}, its tokens and parent {hash:#x}", node.hash);
+            ensure!(forest.find(node.parent, tokens, hash) == Some(slot), "node {slot} is not what its tokens lead to");
         }
         Ok(())
     }
@@ -149,10 +120,7 @@ fn check_blocks_of_nodes(prefix: &PrefixCache, refs: &[u32]) -> Result<(), Strin
         }
     }
     let registered = prefix.node_of.iter().filter(|&&slot| slot != NIL).count();
-    ensure!(
-        reached == registered,
-        "{registered} blocks say that they are at a node, {reached} are"
-    );
+    ensure!(reached == registered, "{registered} blocks say that they are at a node, {reached} are");
     ensure!(
         registered == prefix.num_blocks as usize,
         "{registered} blocks are findable, counted {}",
@@ -171,19 +139,12 @@ fn check_tree(forest: &Forest) -> Result<(), String> {
             continue;
         }
         let parent = forest.nodes.get(node.parent as usize);
-        ensure!(
-            parent.is_some_and(|parent| parent.is_alive()),
-            "parent {} of node {slot} is dead",
-            node.parent
-        );
+        ensure!(parent.is_some_and(|parent| parent.is_alive()), "parent {} of node {slot} is dead", node.parent);
         children[node.parent as usize] += 1;
     }
     let mut empty = vec![false; forest.nodes.len()];
     for &slot in &forest.empty_slots {
-        ensure!(
-            !std::mem::replace(&mut empty[slot as usize], true),
-            "slot {slot} is empty twice"
-        );
+        ensure!(!std::mem::replace(&mut empty[slot as usize], true), "slot {slot} is empty twice");
     }
     for (slot, node) in forest.nodes.iter().enumerate() {
         ensure!(
@@ -193,11 +154,7 @@ fn check_tree(forest: &Forest) -> Result<(), String> {
             children[slot]
         );
         let vacant = !node.is_alive() && node.generation > 0;
-        ensure!(
-            empty[slot] == vacant,
-            "slot {slot} is listed as empty: {}, vacant: {vacant}",
-            empty[slot]
-        );
+        ensure!(empty[slot] == vacant, "slot {slot} is listed as empty: {}, vacant: {vacant}", empty[slot]);
     }
     Ok(())
 }
@@ -209,23 +166,14 @@ fn check_index(forest: &Forest) -> Result<(), String> {
         let mut slot = first;
         while slot != NIL {
             let node = &forest.nodes[slot as usize];
-            ensure!(
-                !std::mem::replace(&mut indexed[slot as usize], true),
-                "index: node {slot} is in it twice"
-            );
-            ensure!(
-                forest.bucket(node.hash) == bucket,
-                "index: node {slot} is in the wrong bucket {bucket}"
-            );
+            ensure!(!std::mem::replace(&mut indexed[slot as usize], true), "index: node {slot} is in it twice");
+            ensure!(forest.bucket(node.hash) == bucket, "index: node {slot} is in the wrong bucket {bucket}");
             slot = node.next;
         }
     }
     for (slot, node) in forest.nodes.iter().enumerate() {
         let (indexed, alive) = (indexed[slot], node.is_alive());
-        ensure!(
-            indexed == alive,
-            "index: node {slot} is in it: {indexed}, alive: {alive}"
-        );
+        ensure!(indexed == alive, "index: node {slot} is in it: {indexed}, alive: {alive}");
     }
     Ok(())
 }

@@ -35,10 +35,7 @@ impl NodeRef {
     /// The empty prefix of `ns`, which every pool knows.
     #[inline]
     pub fn root(ns: Namespace) -> NodeRef {
-        NodeRef {
-            uid: ROOT,
-            hash: scramble(ns.0),
-        }
+        NodeRef { uid: ROOT, hash: scramble(ns.0) }
     }
 
     /// The chained hash of namespace and tokens, as [`BlockHasher::chain`](super::BlockHasher::chain) makes it on top of the
@@ -55,10 +52,7 @@ impl NodeRef {
 
     #[inline]
     fn of(slot: u32, generation: u32, hash: u64) -> NodeRef {
-        NodeRef {
-            uid: u64::from(generation) << 32 | u64::from(slot),
-            hash,
-        }
+        NodeRef { uid: u64::from(generation) << 32 | u64::from(slot), hash }
     }
 
     #[inline]
@@ -153,9 +147,7 @@ impl Forest {
     #[inline]
     pub(super) fn intern(&mut self, parent: NodeRef, tokens: &[u32], hash: u64) -> Option<u32> {
         let parent = match parent.uid {
-            ROOT => self
-                .find_root_by_hash(parent.hash)
-                .unwrap_or_else(|| self.add(NIL, parent.hash)),
+            ROOT => self.find_root_by_hash(parent.hash).unwrap_or_else(|| self.add(NIL, parent.hash)),
             _ => self.live_slot(parent)?,
         };
         if let Some(slot) = self.find(parent, tokens, hash) {
@@ -236,28 +228,14 @@ impl Forest {
         let bucket = self.bucket(hash);
         let next = std::mem::replace(&mut self.buckets[bucket], slot);
         let node = &mut self.nodes[slot as usize];
-        *node = Node {
-            hash,
-            parent,
-            children: 0,
-            block: NIL,
-            generation: node.generation,
-            next,
-        };
+        *node = Node { hash, parent, children: 0, block: NIL, generation: node.generation, next };
         slot
     }
 
     fn add_slot(&mut self) -> u32 {
         let slot = u32::try_from(self.nodes.len()).ok().filter(|&slot| slot != NIL);
         let slot = slot.expect("fewer than four billion nodes in one prefix cache");
-        self.nodes.push(Node {
-            hash: 0,
-            parent: NIL,
-            children: 0,
-            block: NIL,
-            generation: 1,
-            next: NIL,
-        });
+        self.nodes.push(Node { hash: 0, parent: NIL, children: 0, block: NIL, generation: 1, next: NIL });
         self.tokens.resize(self.nodes.len() * self.block_size, 0);
         if self.nodes.len() > self.buckets.len() {
             self.double_buckets();

@@ -18,11 +18,7 @@ impl FreeList {
     /// The blocks `reserved..num_blocks`, in ascending order.
     pub(super) fn new(num_blocks: u32, reserved: u32) -> Self {
         // Sized for the sentinel, which `PoolConfig` keeps within u32.
-        let mut list = Self {
-            rings: Rings::new(num_blocks + 1),
-            sentinel: num_blocks,
-            len: 0,
-        };
+        let mut list = Self { rings: Rings::new(num_blocks + 1), sentinel: num_blocks, len: 0 };
         list.rings.start(list.sentinel);
         for id in reserved..num_blocks {
             list.push_back(BlockId(id));
@@ -120,10 +116,7 @@ mod tests {
     #[test]
     fn k018_popping_from_empty_yields_none_and_the_list_recovers() {
         let mut list = FreeList::new(2, 0);
-        assert_eq!(
-            [list.pop_front(), list.pop_front(), list.pop_front()],
-            [Some(BlockId(0)), Some(BlockId(1)), None]
-        );
+        assert_eq!([list.pop_front(), list.pop_front(), list.pop_front()], [Some(BlockId(0)), Some(BlockId(1)), None]);
         assert_eq!(list.len(), 0);
         list.push_front(BlockId(1));
         assert_eq!(order(&list), [1]);

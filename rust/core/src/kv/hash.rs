@@ -32,10 +32,7 @@ impl BlockHasher {
     /// If `bits` is out of range.
     pub fn new(seed: u64, bits: u32) -> Self {
         assert!((1..=64).contains(&bits), "hash width of {bits} bits, must be 1 to 64");
-        Self {
-            seed,
-            mask: u64::MAX >> (64 - bits),
-        }
+        Self { seed, mask: u64::MAX >> (64 - bits) }
     }
 
     /// The hash of `tokens` (one whole block) after the prefix that hashes to `parent`.
@@ -45,10 +42,7 @@ impl BlockHasher {
         if let Ok(tokens) = <&[u32; 16]>::try_from(tokens) {
             return self.segment(parent, tokens) & self.mask;
         }
-        tokens
-            .chunks(SEGMENT)
-            .fold(parent, |hash, tokens| self.segment(hash, tokens))
-            & self.mask
+        tokens.chunks(SEGMENT).fold(parent, |hash, tokens| self.segment(hash, tokens)) & self.mask
     }
 
     #[inline(always)]
@@ -78,10 +72,7 @@ mod tests {
         for i in 0..tokens.len() {
             let mut changed = tokens.clone();
             changed[i] ^= 1 << 31;
-            assert!(
-                seen.insert(BlockHasher::new(1, 64).chain(2, &changed)),
-                "token {i} does not count"
-            );
+            assert!(seen.insert(BlockHasher::new(1, 64).chain(2, &changed)), "token {i} does not count");
         }
     }
 
@@ -89,10 +80,7 @@ mod tests {
     fn a_long_block_is_hashed_in_segments_of_the_same_chain() {
         let tokens: Vec<u32> = (0..50).collect();
         let hasher = BlockHasher::new(9, 64);
-        assert_eq!(
-            hasher.chain(7, &tokens),
-            hasher.chain(hasher.chain(7, &tokens[..SEGMENT]), &tokens[SEGMENT..])
-        );
+        assert_eq!(hasher.chain(7, &tokens), hasher.chain(hasher.chain(7, &tokens[..SEGMENT]), &tokens[SEGMENT..]));
     }
 
     #[test]

@@ -25,23 +25,12 @@ pub struct PoolConfig {
 impl PoolConfig {
     /// Prefix caching on, whole hashes, nothing reserved.
     pub fn new(num_blocks: u32, block_size: u32, hash_seed: u64) -> Self {
-        Self {
-            num_blocks,
-            block_size,
-            reserved_blocks: 0,
-            prefix_caching: true,
-            hash_seed,
-            hash_bits: 64,
-        }
+        Self { num_blocks, block_size, reserved_blocks: 0, prefix_caching: true, hash_seed, hash_bits: 64 }
     }
 
     fn validate(&self) -> Result<(), PoolError> {
         let refuse = |field, value: u32, reason: String| {
-            Err(PoolError::InvalidConfig {
-                field,
-                value: u64::from(value),
-                reason,
-            })
+            Err(PoolError::InvalidConfig { field, value: u64::from(value), reason })
         };
         if self.num_blocks == u32::MAX {
             return refuse("num_blocks", self.num_blocks, format!("must be below {}", u32::MAX));
@@ -88,11 +77,7 @@ impl BlockPool {
     /// ```
     pub fn new(config: PoolConfig) -> Result<Self, PoolError> {
         config.validate()?;
-        let expected_nodes = if config.prefix_caching {
-            config.num_blocks - config.reserved_blocks
-        } else {
-            0
-        };
+        let expected_nodes = if config.prefix_caching { config.num_blocks - config.reserved_blocks } else { 0 };
         Ok(Self {
             hasher: BlockHasher::new(config.hash_seed, config.hash_bits),
             refs: vec![0; config.num_blocks as usize],
@@ -168,10 +153,7 @@ impl BlockPool {
     pub fn take(&mut self, hits: &[BlockId], n_new: u32, out: &mut Vec<BlockId>) -> Result<(), PoolError> {
         for &hit in hits {
             let alive = self.refs_of(hit) > 0 || self.prefix.is_findable(hit);
-            assert!(
-                alive,
-                "block {hit} is taken as a hit, but it is neither owned nor findable"
-            );
+            assert!(alive, "block {hit} is taken as a hit, but it is neither owned nor findable");
         }
         self.claim(hits, n_new)?;
         for &hit in hits {
@@ -263,10 +245,7 @@ impl BlockPool {
     pub fn register(&mut self, block: BlockId, parent: NodeRef, tokens: &[u32]) -> NodeRef {
         self.expect_owned(block, "register");
         let (len, block_size) = (tokens.len(), self.config.block_size);
-        assert!(
-            len == block_size as usize,
-            "register of {len} tokens, block_size is {block_size}"
-        );
+        assert!(len == block_size as usize, "register of {len} tokens, block_size is {block_size}");
         let hash = self.hasher.chain(parent.hash(), tokens);
         if !self.config.prefix_caching {
             return NodeRef::detached(hash);
@@ -330,10 +309,7 @@ impl BlockPool {
                 self.refs[hit.index()] = 0;
             }
         }
-        Err(PoolError::NoSpace {
-            needed: u32::try_from(needed).unwrap_or(u32::MAX),
-            free: self.num_free(),
-        })
+        Err(PoolError::NoSpace { needed: u32::try_from(needed).unwrap_or(u32::MAX), free: self.num_free() })
     }
 
     #[inline]
@@ -359,9 +335,6 @@ impl BlockPool {
     #[track_caller]
     fn expect_known(&self, block: BlockId) {
         let num_blocks = self.config.num_blocks;
-        assert!(
-            block.0 < num_blocks,
-            "block {block} is not in this pool of {num_blocks}"
-        );
+        assert!(block.0 < num_blocks, "block {block} is not in this pool of {num_blocks}");
     }
 }

@@ -56,11 +56,7 @@ impl PrefixCache {
             hits.push(BlockId(block));
             slot = child;
         }
-        if slot == root_slot {
-            root
-        } else {
-            self.forest.node_ref(slot)
-        }
+        if slot == root_slot { root } else { self.forest.node_ref(slot) }
     }
 
     /// Puts `block` (owned) at the node of (`parent`, `tokens`), which is made if need be; wherever else the block was
@@ -99,9 +95,7 @@ impl PrefixCache {
     }
 
     pub(super) fn find_node(&self, block: BlockId) -> Option<NodeRef> {
-        Some(self.node_of[block.index()])
-            .filter(|&slot| slot != NIL)
-            .map(|slot| self.forest.node_ref(slot))
+        Some(self.node_of[block.index()]).filter(|&slot| slot != NIL).map(|slot| self.forest.node_ref(slot))
     }
 
     /// `block` lost its last owner: a lookup now prefers the others with the same content.

@@ -24,9 +24,7 @@ pub(super) struct Rings {
 impl Rings {
     /// `len` elements in no ring.
     pub(super) fn new(len: u32) -> Self {
-        Self {
-            links: vec![UNLINKED; len as usize],
-        }
+        Self { links: vec![UNLINKED; len as usize] }
     }
 
     /// Whether `x` is in a ring.

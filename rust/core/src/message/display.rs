@@ -32,19 +32,11 @@ impl Display for Message {
         match self {
             Self::Hello(m) => {
                 let (role, blocks, size, len) = (m.role.as_str(), m.num_blocks, m.block_size, m.max_model_len);
-                write!(
-                    f,
-                    "hello {role} {:?} blocks={blocks}x{size} max_model_len={len}",
-                    m.fingerprint
-                )
+                write!(f, "hello {role} {:?} blocks={blocks}x{size} max_model_len={len}", m.fingerprint)
             }
             Self::Reserved(m) => write!(f, "reserved {} {}", m.attempt, Place(&m.destination)),
             Self::ReserveRefused(m) => {
-                write!(
-                    f,
-                    "reserve_refused {} free={} needed={}",
-                    m.attempt, m.free_blocks, m.needed_blocks
-                )
+                write!(f, "reserve_refused {} free={} needed={}", m.attempt, m.free_blocks, m.needed_blocks)
             }
             Self::Rejected(m) => write!(f, "rejected {} {}", m.attempt, m.reason),
             Self::StepReport(m) => m.fmt(f),
@@ -58,14 +50,7 @@ impl Display for Message {
             Self::PeerUp(m) => write!(f, "peer_up {}", m.peer),
             Self::PeerDead(peer) => write!(f, "peer_dead {peer}"),
             Self::Reserve(m) => {
-                write!(
-                    f,
-                    "reserve {} {} source={} {}",
-                    m.attempt,
-                    Body(&m.request),
-                    m.source,
-                    Lease(m.lease_ns)
-                )
+                write!(f, "reserve {} {} source={} {}", m.attempt, Body(&m.request), m.source, Lease(m.lease_ns))
             }
             Self::Prefill(m) => {
                 let (body, place) = (Body(&m.request), Place(&m.destination));
@@ -76,11 +61,7 @@ impl Display for Message {
             Self::Heartbeat => f.write_str("heartbeat"),
             Self::Sent(m) => write!(f, "sent {} transfer={} range={}", m.attempt, m.transfer, m.range),
             Self::HandOff(m) => {
-                write!(
-                    f,
-                    "hand_off {} transfer={} token={}@{}",
-                    m.attempt, m.transfer, m.token_id, m.index
-                )?;
+                write!(f, "hand_off {} transfer={} token={}@{}", m.attempt, m.transfer, m.token_id, m.index)?;
                 m.finish.map_or(Ok(()), |reason| write!(f, " finish={reason}"))
             }
             Self::FenceAck(transfer) => write!(f, "fence_ack {transfer}"),
@@ -123,14 +104,8 @@ struct Body<'a>(&'a Request);
 
 impl Display for Body<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Request {
-            prompt_len, max_tokens, ..
-        } = self.0;
-        write!(
-            f,
-            "prompt={prompt_len} known={} max_tokens={max_tokens}",
-            self.0.num_known_outputs()
-        )
+        let Request { prompt_len, max_tokens, .. } = self.0;
+        write!(f, "prompt={prompt_len} known={} max_tokens={max_tokens}", self.0.num_known_outputs())
     }
 }
 
@@ -138,18 +113,8 @@ struct Place<'a>(&'a Destination);
 
 impl Display for Place<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Destination {
-            peer,
-            transfer,
-            missing,
-            blocks,
-            block_size,
-        } = self.0;
-        write!(
-            f,
-            "to={peer} transfer={transfer} missing={missing} blocks={}x{block_size}",
-            blocks.len()
-        )
+        let Destination { peer, transfer, missing, blocks, block_size } = self.0;
+        write!(f, "to={peer} transfer={transfer} missing={missing} blocks={}x{block_size}", blocks.len())
     }
 }
 

@@ -7,8 +7,8 @@
 //! | prefill → decode | [`Sent`], [`HandOff`], [`FenceAck`](Message::FenceAck), [`RenewOut`](Message::RenewOut) |
 //! | decode → prefill | [`Release`](Message::Release), [`Fence`](Message::Fence), [`RenewIn`](Message::RenewIn) |
 //!
-//! A message may be lost, late, repeated or reordered; every receiver checks the envelope and the attempt and drops
-//! what is not for it, counted. Leases travel as durations.
+//! A message may come late or again; every receiver checks the envelope and the attempt and drops what is not for it,
+//! counted. A number that is missing in a sender's count means a lost message: what it may have been about begins anew. Leases travel as durations.
 
 mod codec;
 mod display;
@@ -69,10 +69,7 @@ impl TokenRange {
     /// The part both ranges cover.
     pub fn intersect(&self, other: TokenRange) -> TokenRange {
         let start = self.start.max(other.start);
-        TokenRange {
-            start,
-            end: self.end.min(other.end).max(start),
-        }
+        TokenRange { start, end: self.end.min(other.end).max(start) }
     }
 }
 
@@ -110,6 +107,8 @@ pub struct Hello {
     pub block_size: u32,
     /// Usable blocks.
     pub num_blocks: u32,
+    /// Raised whenever the worker has given up everything it was doing; the same one again is a mere repetition.
+    pub generation: u32,
     /// Longest sequence in tokens.
     pub max_model_len: u32,
     /// Requests that can run at once.
@@ -162,6 +161,22 @@ pub struct Destination {
     pub blocks: Vec<BlockId>,
     /// Its block size in tokens.
     pub block_size: u32,
+}
+
+impl Destination {
+    /// Whether it can take the KV of a request with this many tokens; the text names what is wrong.
+    pub fn check(&self, num_tokens: u32) -> Result<(), String> {
+        let Self { missing: TokenRange { start, end }, block_size, .. } = *self;
+        let room = u64::from(block_size) * self.blocks.len() as u64;
+        if start > end || end != num_tokens {
+            return Err(format!("destination misses positions {start}..{end} of {num_tokens} tokens"));
+        }
+        if room < u64::from(num_tokens) {
+            let blocks = self.blocks.len();
+            return Err(format!("destination has {blocks} blocks of {block_size} tokens for {num_tokens}"));
+        }
+        Ok(())
+    }
 }
 
 /// Decode → cluster: room is made.

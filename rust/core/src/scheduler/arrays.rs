@@ -32,27 +32,13 @@ pub struct StepArrays {
 
 impl StepArrays {
     fn clear(&mut self) {
-        let Self {
-            token_ids,
-            positions,
-            slot_mapping,
-            query_start_loc,
-            seq_lens,
-            ..
-        } = self;
+        let Self { token_ids, positions, slot_mapping, query_start_loc, seq_lens, .. } = self;
         for column in [token_ids, positions, slot_mapping] {
             column.clear();
         }
         query_start_loc.clear();
         seq_lens.clear();
-        let Self {
-            logits_indices,
-            rows,
-            sampled_rows,
-            gather_positions,
-            gather_rows,
-            ..
-        } = self;
+        let Self { logits_indices, rows, sampled_rows, gather_positions, gather_rows, .. } = self;
         for column in [logits_indices, rows, sampled_rows, gather_positions, gather_rows] {
             column.clear();
         }
@@ -106,9 +92,7 @@ impl Scheduler {
                 arrays.gather_positions.push(index);
                 arrays.gather_rows.push(row);
             }
-            arrays
-                .token_ids
-                .push(if unknown { -1 } else { i64::from(hot.last_token) });
+            arrays.token_ids.push(if unknown { -1 } else { i64::from(hot.last_token) });
             arrays.positions.push(i64::from(entry.start));
             arrays.slot_mapping.push(i64::from(entry.start) + hot.slot_delta);
             arrays.query_start_loc.push(index + 1);
@@ -136,11 +120,7 @@ impl Scheduler {
     fn build_chunk(&self, start: u32, end: u32, hot: &Hot, arrays: &mut StepArrays) {
         let cold: &Cold = self.table.get(hot.slot);
         let block_size = self.config.block_size;
-        arrays.token_ids.extend(
-            cold.tokens[start as usize..end as usize]
-                .iter()
-                .map(|&token| i64::from(token)),
-        );
+        arrays.token_ids.extend(cold.tokens[start as usize..end as usize].iter().map(|&token| i64::from(token)));
         arrays.positions.extend(i64::from(start)..i64::from(end));
         let mut position = start;
         while position < end {
@@ -159,13 +139,7 @@ impl Scheduler {
         plan.into_iter().flat_map(|plan| &plan.opened).map(|&row| {
             let cold = self.table.get(self.rows.get(row).slot);
             let Cold { request, tokens, .. } = cold;
-            Opened {
-                row,
-                id: request.id.0,
-                extra: &request.extra,
-                token_ids: tokens,
-                prompt_len: request.prompt_len,
-            }
+            Opened { row, id: request.id.0, extra: &request.extra, token_ids: tokens, prompt_len: request.prompt_len }
         })
     }
 

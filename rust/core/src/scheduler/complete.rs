@@ -49,18 +49,10 @@ impl Scheduler {
         }
         let expected = plan.num_samples as usize;
         if tokens.len() != expected {
-            return Err(CompleteError::NumTokens {
-                step,
-                expected,
-                got: tokens.len(),
-            });
+            return Err(CompleteError::NumTokens { step, expected, got: tokens.len() });
         }
         if let Some(index) = tokens.iter().position(|&token| u32::try_from(token).is_err()) {
-            return Err(CompleteError::Token {
-                step,
-                index,
-                token: tokens[index],
-            });
+            return Err(CompleteError::Token { step, index, token: tokens[index] });
         }
         let mut out = Outputs::default();
         if self.flight.is_oldest(step) {
@@ -170,20 +162,21 @@ impl Scheduler {
     /// new run number says; their fences stay.
     fn rewind(&mut self, entry: &Entry) {
         let hot = self.rows.get_mut(entry.row);
-        self.stats.dropped_tokens += u64::from(hot.pending);
+        self.stats.dropped_tokens += u64::from(entry.samples());
         if self.config.seeded_bug != Some(SeededBug::ForgottenFailure) || entry.samples() {
             hot.planned = entry.start;
         }
         hot.pending = 0;
         hot.run = hot.run.wrapping_add(1);
+        // Steps behind this one may have taken blocks further on: the next decode goes where it would have gone.
+        let column = (hot.known - 1) / self.config.block_size;
+        hot.open_block(column, self.table.get(hot.slot).blocks[column as usize], self.config.block_size);
         let decoding = hot.known - hot.planned == 1;
         let was_prefilling = !self.rows.is_decoding(entry.row);
         self.rows.set_decoding(entry.row, decoding);
         if !decoding && !was_prefilling {
             let arrival = |row: &Row| self.table.get(self.rows.get(*row).slot).arrival;
-            let at = self
-                .prefilling
-                .partition_point(|row| arrival(row) < arrival(&entry.row));
+            let at = self.prefilling.partition_point(|row| arrival(row) < arrival(&entry.row));
             self.prefilling.insert(at, entry.row);
         }
     }

@@ -46,7 +46,7 @@ pub struct SchedulerConfig {
 pub enum SeededBug {
     /// A row is handed out again while a step in flight still names it.
     EarlyRowReuse,
-    /// Blocks are freed while a copy may still write them.
+    /// A reservation's blocks are freed while its source may still write them.
     FreeDuringCopy,
     /// The last token of a transfer's tail stays behind.
     TailOffByOne,
@@ -99,22 +99,13 @@ impl SchedulerConfig {
 
     /// Columns of the runner's block table.
     pub fn max_blocks_per_row(&self) -> u32 {
-        (self.max_len() - 1)
-            .div_ceil(self.block_size)
-            .min(self.usable_blocks())
-            .max(1)
+        (self.max_len() - 1).div_ceil(self.block_size).min(self.usable_blocks()).max(1)
     }
 
     /// Names the first field whose value cannot be used.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let error = |field, value: u64, rule| Err(ConfigError { field, value, rule });
-        let Self {
-            num_blocks,
-            block_size,
-            max_num_seqs,
-            max_num_batched_tokens,
-            ..
-        } = *self;
+        let Self { num_blocks, block_size, max_num_seqs, max_num_batched_tokens, .. } = *self;
         if block_size == 0 || block_size > 1 << 16 {
             return error("block_size", block_size.into(), "must be in 1..=65536");
         }
@@ -122,21 +113,13 @@ impl SchedulerConfig {
             return error("num_blocks", num_blocks.into(), "must exceed reserved_blocks");
         }
         if u64::from(num_blocks) * u64::from(block_size) >= 1 << 31 {
-            return error(
-                "num_blocks",
-                num_blocks.into(),
-                "times block_size must stay below 2^31 tokens",
-            );
+            return error("num_blocks", num_blocks.into(), "times block_size must stay below 2^31 tokens");
         }
         if max_num_seqs == 0 || max_num_seqs > 1 << 20 {
             return error("max_num_seqs", max_num_seqs.into(), "must be in 1..=1048576");
         }
         if max_num_batched_tokens < max_num_seqs {
-            return error(
-                "max_num_batched_tokens",
-                max_num_batched_tokens.into(),
-                "must be at least max_num_seqs",
-            );
+            return error("max_num_batched_tokens", max_num_batched_tokens.into(), "must be at least max_num_seqs");
         }
         if self.chunk_size == Some(0) {
             return error("chunk_size", 0, "must be at least 1");
@@ -144,25 +127,13 @@ impl SchedulerConfig {
         if let Some(len) = self.max_model_len
             && len < 2
         {
-            return error(
-                "max_model_len",
-                len.into(),
-                "must be at least 2 (one prompt token, one output)",
-            );
+            return error("max_model_len", len.into(), "must be at least 2 (one prompt token, one output)");
         }
         if self.max_steps_in_flight == 0 || self.max_steps_in_flight > 16 {
-            return error(
-                "max_steps_in_flight",
-                self.max_steps_in_flight.into(),
-                "must be in 1..=16",
-            );
+            return error("max_steps_in_flight", self.max_steps_in_flight.into(), "must be in 1..=16");
         }
         if self.watermark_blocks >= self.usable_blocks() {
-            return error(
-                "watermark_blocks",
-                self.watermark_blocks.into(),
-                "must be below the usable blocks",
-            );
+            return error("watermark_blocks", self.watermark_blocks.into(), "must be below the usable blocks");
         }
         if self.hash_bits == 0 || self.hash_bits > 64 {
             return error("hash_bits", self.hash_bits.into(), "must be in 1..=64");

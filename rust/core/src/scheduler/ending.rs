@@ -49,13 +49,7 @@ impl Scheduler {
             self.stats.unknown_requests += 1;
             return false;
         };
-        self.end(
-            slot,
-            Ending {
-                reason: FinishReason::Abort,
-                now,
-            },
-        );
+        self.end(slot, Ending { reason: FinishReason::Abort, now });
         true
     }
 
@@ -74,9 +68,7 @@ impl Scheduler {
             return;
         }
         cold.tokens.push(token);
-        if cold.timing.first_token == 0 {
-            cold.timing.first_token = now;
-        }
+        cold.timing.first_token.get_or_insert(now);
         out.push_token(cold.request.id, token);
         let ends = match row {
             Some(row) => {
@@ -131,14 +123,6 @@ impl Scheduler {
         self.flight.forget_displaced(slot);
         let cold = self.table.remove(slot);
         let (id, num_outputs) = (cold.request.id, cold.num_outputs());
-        self.finished.push(Finished {
-            id,
-            reason,
-            num_outputs,
-            timing: Timing {
-                finished: now,
-                ..cold.timing
-            },
-        });
+        self.finished.push(Finished { id, reason, num_outputs, timing: Timing { finished: now, ..cold.timing } });
     }
 }

@@ -22,32 +22,15 @@ pub enum AddError {
     #[error("request {0}: the prompt is empty")]
     EmptyPrompt(RequestId),
     #[error("request {id}: prompt_len = {prompt_len} is not in 1..={tokens} (tokens given)")]
-    PromptLen {
-        id: RequestId,
-        prompt_len: u32,
-        tokens: usize,
-    },
+    PromptLen { id: RequestId, prompt_len: u32, tokens: usize },
     #[error("request {id}: max_tokens = {max_tokens} leaves nothing to generate after {known} known outputs")]
     NothingToGenerate { id: RequestId, max_tokens: u32, known: u32 },
     #[error("request {id}: min_tokens = {min_tokens} exceeds max_tokens = {max_tokens}")]
-    MinTokens {
-        id: RequestId,
-        min_tokens: u32,
-        max_tokens: u32,
-    },
+    MinTokens { id: RequestId, min_tokens: u32, max_tokens: u32 },
     #[error("request {id}: {tokens} tokens plus one exceed max_model_len = {max_model_len}")]
-    LongerThanModel {
-        id: RequestId,
-        tokens: u32,
-        max_model_len: u32,
-    },
+    LongerThanModel { id: RequestId, tokens: u32, max_model_len: u32 },
     #[error("request {id}: {tokens} tokens need {needed} blocks, the whole pool has {usable}")]
-    LargerThanPool {
-        id: RequestId,
-        tokens: u32,
-        needed: u32,
-        usable: u32,
-    },
+    LargerThanPool { id: RequestId, tokens: u32, needed: u32, usable: u32 },
     #[error("request {0} is unfinished already")]
     Duplicate(RequestId),
 }

@@ -34,11 +34,7 @@ impl Fences {
             return;
         }
         let fence = Fence { step, pins, blocks };
-        if fence.passed(completed) {
-            pool.release_all(&fence.blocks)
-        } else {
-            self.fences.push(fence)
-        }
+        if fence.passed(completed) { pool.release_all(&fence.blocks) } else { self.fences.push(fence) }
     }
 
     /// Steps up to `completed` are done.
@@ -71,10 +67,7 @@ impl Fences {
     /// Blocks that will be free as soon as the steps in flight are done.
     pub fn credit(&self, pool: &BlockPool) -> u32 {
         let fences = self.fences.iter().filter(|fence| fence.pins.is_empty());
-        fences
-            .flat_map(|fence| &fence.blocks)
-            .filter(|&&block| pool.ref_count(block) == 1)
-            .count() as u32
+        fences.flat_map(|fence| &fence.blocks).filter(|&&block| pool.ref_count(block) == 1).count() as u32
     }
 
     pub fn is_empty(&self) -> bool {

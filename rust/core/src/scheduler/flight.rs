@@ -25,12 +25,7 @@ impl Entry {
 
     #[inline]
     pub(super) fn new(row: Row, run: u32, start: u32, len: u32, samples: bool) -> Self {
-        Self {
-            row,
-            run,
-            start,
-            len_samples: len | if samples { Self::SAMPLES } else { 0 },
-        }
+        Self { row, run, start, len_samples: len | if samples { Self::SAMPLES } else { 0 } }
     }
 
     /// Number of positions.
@@ -105,14 +100,7 @@ impl StepPlan {
     }
 
     fn clear(&mut self) {
-        let Self {
-            entries,
-            table_diff,
-            opened,
-            closed,
-            preempted,
-            ..
-        } = self;
+        let Self { entries, table_diff, opened, closed, preempted, .. } = self;
         entries.clear();
         table_diff.clear();
         opened.clear();
@@ -216,10 +204,7 @@ impl Flight {
 
     /// The displaced request that an entry speaks of.
     pub fn find_displaced(&self, entry: &Entry) -> Option<Slot> {
-        self.displaced
-            .iter()
-            .find(|d| d.row == entry.row && d.run == entry.run)
-            .map(|d| d.slot)
+        self.displaced.iter().find(|d| d.row == entry.row && d.run == entry.run).map(|d| d.slot)
     }
 
     pub fn forget_displaced(&mut self, slot: Slot) {

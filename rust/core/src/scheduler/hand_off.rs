@@ -4,7 +4,7 @@
 use super::ending::{Ending, verdict};
 use super::queue::Slot;
 use super::table::{Cold, Inbound, Phase, PinId};
-use super::{AddError, Goal, ReserveError, Scheduler, SeededBug};
+use super::{Goal, ReserveError, Scheduler, SeededBug};
 use crate::ids::RequestId;
 use crate::kv::{BlockId, BlockPool, Namespace};
 use crate::message::TokenRange;
@@ -75,46 +75,25 @@ impl Scheduler {
     /// what the cache holds. Nothing of what must travel is findable before it has arrived.
     pub fn reserve(&mut self, request: Request, now: Time) -> Result<Reservation, ReserveError> {
         self.validate(&request)?;
-        let (id, block_size) = (request.id, self.config.block_size);
+        let block_size = self.config.block_size;
         let tokens = request.token_ids.len() as u32;
-        let (total, usable) = ((tokens + 1).div_ceil(block_size), self.pool.num_usable());
-        if total > usable {
-            return Err(AddError::LargerThanPool {
-                id,
-                tokens: tokens + 1,
-                needed: total,
-                usable,
-            }
-            .into());
-        }
+        // Room for the first decoded token is part of it (unless the first output is the last).
+        let total = (tokens + 1).div_ceil(block_size).min(self.pool.num_usable());
         let mut hits = Vec::new();
         let namespace = Namespace(request.namespace);
-        let node = self
-            .pool
-            .lookup(namespace, &request.token_ids, tokens / block_size, &mut hits);
+        let node = self.pool.lookup(namespace, &request.token_ids, tokens / block_size, &mut hits);
         let revived = hits.iter().filter(|&&block| self.pool.ref_count(block) == 0).count() as u32;
         let num_hits = hits.len() as u32;
-        let watermark = if self.table.len() > 0 {
-            self.config.watermark_blocks
-        } else {
-            0
-        };
+        // Whoever waits here has come before: what its head needs is not given away.
+        let head = self.order.peek(now).map_or(0, |head| self.blocks_for(head));
+        let watermark = head + if self.table.len() > 0 { self.config.watermark_blocks } else { 0 };
         let (needed, free) = (total - num_hits + revived, self.pool.num_free());
         let mut blocks = Vec::with_capacity(total as usize);
         if needed + watermark > free || self.pool.take(&hits, total - num_hits, &mut blocks).is_err() {
-            return Err(ReserveError::NoSpace {
-                needed: needed + watermark,
-                free,
-            });
+            return Err(ReserveError::NoSpace { needed: needed + watermark, free });
         }
-        let missing = TokenRange {
-            start: num_hits * block_size,
-            end: tokens,
-        };
-        let inbound = Inbound {
-            missing,
-            ..Inbound::default()
-        };
+        let missing = TokenRange { start: num_hits * block_size, end: tokens };
+        let inbound = Inbound { missing, ..Inbound::default() };
         let slot = self.insert(request, Phase::Reserved(inbound), Goal::Finish, now);
         let cold = self.table.get_mut(slot);
         cold.blocks.clone_from(&blocks);
@@ -156,10 +135,7 @@ impl Scheduler {
     }
 
     fn reserved(&mut self, id: RequestId) -> Option<Slot> {
-        let slot = self
-            .table
-            .find(id)
-            .filter(|&slot| matches!(self.table.get(slot).phase, Phase::Reserved(_)));
+        let slot = self.table.find(id).filter(|&slot| matches!(self.table.get(slot).phase, Phase::Reserved(_)));
         self.stats.unknown_requests += u64::from(slot.is_none());
         slot
     }
@@ -174,7 +150,7 @@ impl Scheduler {
             return Arrival::Waiting;
         };
         cold.tokens.push(token);
-        cold.timing.first_token = now;
+        cold.timing.first_token = Some(now);
         cold.phase = Phase::Ready;
         self.ready.push_back(slot);
         if let Some(reason) = verdict(&self.config, self.table.get(slot)) {
@@ -185,10 +161,7 @@ impl Scheduler {
 
     /// The KV of a hand-off is where it belongs: its blocks go back (behind their pins).
     pub fn release(&mut self, id: RequestId, now: Time) -> bool {
-        let slot = self
-            .table
-            .find(id)
-            .filter(|&slot| self.table.get(slot).phase == Phase::Held);
+        let slot = self.table.find(id).filter(|&slot| self.table.get(slot).phase == Phase::Held);
         self.stats.unknown_requests += u64::from(slot.is_none());
         let Some(slot) = slot else { return false };
         self.remove(slot, None, now);

@@ -166,47 +166,27 @@ impl Scheduler {
             return Err(AddError::EmptyPrompt(id));
         }
         if request.prompt_len == 0 || request.prompt_len as usize > tokens {
-            return Err(AddError::PromptLen {
-                id,
-                prompt_len: request.prompt_len,
-                tokens,
-            });
+            return Err(AddError::PromptLen { id, prompt_len: request.prompt_len, tokens });
         }
-        let Request {
-            max_tokens, min_tokens, ..
-        } = *request;
+        let Request { max_tokens, min_tokens, .. } = *request;
         if max_tokens <= request.num_known_outputs() {
-            return Err(AddError::NothingToGenerate {
-                id,
-                max_tokens,
-                known: request.num_known_outputs(),
-            });
+            return Err(AddError::NothingToGenerate { id, max_tokens, known: request.num_known_outputs() });
         }
         if min_tokens > max_tokens {
-            return Err(AddError::MinTokens {
-                id,
-                min_tokens,
-                max_tokens,
-            });
+            return Err(AddError::MinTokens { id, min_tokens, max_tokens });
         }
         let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         if let Some(max_model_len) = self.config.max_model_len
             && tokens >= max_model_len
         {
-            return Err(AddError::LongerThanModel {
-                id,
-                tokens,
-                max_model_len,
-            });
+            return Err(AddError::LongerThanModel { id, tokens, max_model_len });
         }
-        let (needed, usable) = (tokens.div_ceil(self.config.block_size), self.pool.num_usable());
+        // The last token is sampled, never computed: with a single output to go the known tokens must fit, else one more.
+        let one_more = u32::from(max_tokens - request.num_known_outputs() > 1);
+        let needed = tokens.saturating_add(one_more).div_ceil(self.config.block_size);
+        let usable = self.pool.num_usable();
         if needed > usable {
-            return Err(AddError::LargerThanPool {
-                id,
-                tokens,
-                needed,
-                usable,
-            });
+            return Err(AddError::LargerThanPool { id, tokens, needed, usable });
         }
         if self.table.find(id).is_some() {
             return Err(AddError::Duplicate(id));
@@ -228,10 +208,7 @@ impl Scheduler {
             newest: StepId(0),
             pins: SmallVec::new(),
             hand_off: goal == Goal::HandOff,
-            timing: Timing {
-                arrived: now,
-                ..Timing::default()
-            },
+            timing: Timing { arrived: now, ..Timing::default() },
             request,
         })
     }
@@ -245,9 +222,7 @@ impl Scheduler {
     pub fn requests_of(&self, step: StepId) -> Vec<RequestId> {
         let entries = self.step(step).map_or(&[][..], |plan| &plan.entries);
         let rows = entries.iter().map(|entry| (entry, self.rows.get(entry.row)));
-        rows.filter(|(entry, hot)| hot.run == entry.run)
-            .map(|(_, hot)| hot.id)
-            .collect()
+        rows.filter(|(entry, hot)| hot.run == entry.run).map(|(_, hot)| hot.id).collect()
     }
 
     /// Something is still to be done or released.
@@ -297,11 +272,7 @@ impl Scheduler {
             u64::from(hot.num_tokens() - hot.planned)
         });
         let waiting = self.order.slots();
-        running.sum::<u64>()
-            + waiting
-                .iter()
-                .map(|&slot| self.table.get(slot).tokens.len() as u64)
-                .sum::<u64>()
+        running.sum::<u64>() + waiting.iter().map(|&slot| self.table.get(slot).tokens.len() as u64).sum::<u64>()
     }
 
     /// Tokens known of a request (prompt and confirmed outputs).

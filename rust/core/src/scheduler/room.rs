@@ -13,16 +13,17 @@ use crate::time::Time;
 impl Scheduler {
     /// Gives a row its next block, if there is one.
     pub(super) fn grow(&mut self, row: Row, plan: &mut StepPlan) -> bool {
-        let Some(block) = self.pool.allocate() else {
-            return false;
-        };
         let block_size = self.config.block_size;
         let hot = self.rows.get_mut(row);
         let cold = self.table.get_mut(hot.slot);
-        let column = cold.blocks.len() as u32;
+        let column = hot.room / block_size;
+        if let Some(&block) = cold.blocks.get(column as usize) {
+            hot.open_block(column, block, block_size); // taken by a step that failed
+            return true;
+        }
+        let Some(block) = self.pool.allocate() else { return false };
         cold.blocks.push(block);
-        hot.room += block_size;
-        hot.slot_delta = (i64::from(block.0) - i64::from(column)) * i64::from(block_size);
+        hot.open_block(column, block, block_size);
         plan.table_diff.push(TableWrite { row, column, block });
         true
     }
@@ -63,22 +64,16 @@ impl Scheduler {
     fn needy_rows(&self) -> Vec<Row> {
         let needs_block = |row: &Row| {
             let hot = self.rows.get(*row);
-            hot.wants_step() && hot.planned == hot.room
+            let at_boundary = hot.wants_step() && hot.planned == hot.room;
+            at_boundary && hot.room == self.table.get(hot.slot).blocks.len() as u32 * self.config.block_size
         };
         self.rows.decoding().filter(needs_block).collect()
     }
 
     /// Requests that could give their blocks back: running ones, and those that wait for a row.
     fn candidates(&self) -> Vec<Ticket> {
-        let running = self
-            .rows
-            .decoding()
-            .chain(self.prefilling.iter().copied())
-            .map(|row| self.rows.get(row).slot);
-        running
-            .chain(self.ready.iter().copied())
-            .map(|slot| self.table.get(slot).ticket(slot))
-            .collect()
+        let running = self.rows.decoding().chain(self.prefilling.iter().copied()).map(|row| self.rows.get(row).slot);
+        running.chain(self.ready.iter().copied()).map(|slot| self.table.get(slot).ticket(slot)).collect()
     }
 
     /// The only one left that runs cannot grow. If every block in use is its own, it never will.
@@ -90,13 +85,7 @@ impl Scheduler {
         let Phase::Running(row) = cold.phase else { return };
         let alone = self.pool.num_used() as usize == cold.blocks.len();
         if alone && self.rows.get(row).pending == 0 {
-            self.end(
-                slot,
-                Ending {
-                    reason: FinishReason::Capacity,
-                    now,
-                },
-            );
+            self.end(slot, Ending { reason: FinishReason::Capacity, now });
         }
     }
 
@@ -121,23 +110,14 @@ impl Scheduler {
             return;
         };
         let completed = self.flight.completed;
-        let passed = if self.has_bug(SeededBug::EarlyRowReuse) {
-            self.flight.planned
-        } else {
-            completed
-        };
+        let passed = if self.has_bug(SeededBug::EarlyRowReuse) { self.flight.planned } else { completed };
         let hot = self.rows.close(row, passed);
         self.prefilling.retain(|&prefilling| prefilling != row);
         self.closed.push(row);
         let cold = self.table.get_mut(slot);
         (cold.pending, cold.newest) = (hot.pending, hot.newest);
         if hot.newest > completed {
-            self.flight.displaced.push(Displaced {
-                row,
-                run: hot.run,
-                slot,
-                newest: hot.newest,
-            });
+            self.flight.displaced.push(Displaced { row, run: hot.run, slot, newest: hot.newest });
         }
     }
 
@@ -145,12 +125,11 @@ impl Scheduler {
     pub(super) fn free_blocks(&mut self, slot: Slot) {
         let cold = self.table.get_mut(slot);
         let (blocks, mut pins) = (std::mem::take(&mut cold.blocks), std::mem::take(&mut cold.pins));
-        if self.config.seeded_bug == Some(SeededBug::FreeDuringCopy) {
+        if self.config.seeded_bug == Some(SeededBug::FreeDuringCopy) && matches!(cold.phase, Phase::Reserved(_)) {
             pins.clear();
         }
         cold.registered = 0;
         cold.node = NodeRef::root(Namespace(cold.request.namespace));
-        self.fences
-            .push(blocks, cold.newest, pins, self.flight.completed, &mut self.pool);
+        self.fences.push(blocks, cold.newest, pins, self.flight.completed, &mut self.pool);
     }
 }

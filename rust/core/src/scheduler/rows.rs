@@ -1,14 +1,15 @@
-//! The hot columns: one cache line per row, nothing else is touched by a steady decode step.
+//! The hot columns: one cache line per row, and nothing else is touched when a steady decode step is planned.
 
 use super::queue::Slot;
 use crate::ids::{RequestId, Row, StepId};
+use crate::kv::BlockId;
 
 /// Flag: a token may end the request before its limit (stop tokens, end of sequence, `min_tokens`).
 pub(super) const STOPS: u32 = 1;
 /// Flag: prefill side of a hand-off; ends here with its first output.
 pub(super) const HAND_OFF: u32 = 2;
 
-/// What a step needs of a running request. Exactly one cache line.
+/// What planning needs of a running request. Exactly one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Hot {
@@ -16,7 +17,7 @@ pub(super) struct Hot {
     pub id: RequestId,
     /// Newest step that names the row.
     pub newest: StepId,
-    /// Position + delta = slot in the pool, for positions in the last block.
+    /// Position + delta = slot in the pool, for positions in the block that decodes write into.
     pub slot_delta: i64,
     /// Positions whose KV is computed, or will be by the steps in flight.
     pub planned: u32,
@@ -24,7 +25,7 @@ pub(super) struct Hot {
     pub known: u32,
     /// Outputs that steps in flight will bring.
     pub pending: u32,
-    /// Positions its blocks can hold.
+    /// Positions up to the end of that block. Further blocks are there only after a failed step.
     pub room: u32,
     /// Number of tokens at which it ends here.
     pub limit: u32,
@@ -44,6 +45,12 @@ impl Hot {
     /// Tokens known or on their way.
     pub fn num_tokens(&self) -> u32 {
         self.known + self.pending
+    }
+
+    /// The block that decodes write into: `block`, the sequence's `column`-th.
+    pub fn open_block(&mut self, column: u32, block: BlockId, block_size: u32) {
+        self.room = (column + 1) * block_size;
+        self.slot_delta = (i64::from(block.0) - i64::from(column)) * i64::from(block_size);
     }
 
     /// A next token is to be computed and nothing known forbids it.
@@ -162,17 +169,13 @@ impl Rows {
     pub fn decoding(&self) -> impl Iterator<Item = Row> + '_ {
         self.decoding.iter().enumerate().flat_map(|(index, &word)| {
             let bits = std::iter::successors(Some(word), |bits| Some(bits & bits.wrapping_sub(1)));
-            bits.take_while(|&bits| bits != 0)
-                .map(move |bits| Row(index as u32 * 64 + bits.trailing_zeros()))
+            bits.take_while(|&bits| bits != 0).map(move |bits| Row(index as u32 * 64 + bits.trailing_zeros()))
         })
     }
 
     /// Rows that are free or leaving, for integrity checks.
     pub fn vacant(&self) -> impl Iterator<Item = Row> + '_ {
-        self.free
-            .iter()
-            .copied()
-            .chain(self.leaving.iter().map(|&(_, row)| row))
+        self.free.iter().copied().chain(self.leaving.iter().map(|&(_, row)| row))
     }
 
     pub fn len(&self) -> usize {

@@ -53,20 +53,33 @@ impl Scheduler {
             if !self.row_available() || plan.num_tokens >= self.config.max_num_batched_tokens {
                 break;
             }
+            // The last row is left to an earlier request that waits and could have its blocks.
+            if self.rows.in_use() + 1 == self.config.max_num_seqs && self.head_comes_before(slot, now) {
+                break;
+            }
             let known = self.table.get(slot).tokens.len() as u32;
             let row = self.open_row(slot, known - 1, plan, now);
             self.ready.pop_front();
             self.rows.set_decoding(row, true);
             let hot = self.rows.get_mut(row);
-            debug_assert!(
-                hot.wants_step() && hot.planned < hot.room,
-                "a reservation has room for the next token"
-            );
+            debug_assert!(hot.wants_step() && hot.planned < hot.room, "a reservation has room for the next token");
             let start = hot.planned;
             hot.planned += 1;
             hot.pending += 1;
             plan.push_decode(row, hot.run, start);
         }
+    }
+
+    /// The head of the queue arrived before this request and there are blocks for it.
+    fn head_comes_before(&mut self, slot: Slot, now: Time) -> bool {
+        let Some(head) = self.order.peek(now) else { return false };
+        let earlier = self.table.get(head).arrival < self.table.get(slot).arrival;
+        earlier && self.table.get(head).newest <= self.flight.completed && self.blocks_for(head) <= self.pool.num_free()
+    }
+
+    /// Blocks that the whole sequence of a waiting request takes, cached ones included.
+    pub(super) fn blocks_for(&self, slot: Slot) -> u32 {
+        (self.table.get(slot).tokens.len() as u32).div_ceil(self.config.block_size)
     }
 
     /// Prompts in progress go on.
@@ -132,16 +145,10 @@ impl Scheduler {
         self.hits.clear();
         // The last token must be run to sample from it, so a fully cached prompt gives up its last block.
         let namespace = Namespace(cold.request.namespace);
-        let node = self
-            .pool
-            .lookup(namespace, &cold.tokens, (len - 1) / block_size, &mut self.hits);
+        let node = self.pool.lookup(namespace, &cold.tokens, (len - 1) / block_size, &mut self.hits);
         let num_new = len.div_ceil(block_size) - self.hits.len() as u32;
         if self.rows.in_use() > 0 {
-            let revived = self
-                .hits
-                .iter()
-                .filter(|&&block| self.pool.ref_count(block) == 0)
-                .count() as u32;
+            let revived = self.hits.iter().filter(|&&block| self.pool.ref_count(block) == 0).count() as u32;
             if self.pool.num_free() < num_new + revived + self.config.watermark_blocks {
                 return None;
             }
@@ -153,12 +160,7 @@ impl Scheduler {
     }
 
     fn count_lookup(&mut self, slot: Slot, num_cached: u32) {
-        let Stats {
-            prefix_queries,
-            prefix_hits,
-            recovered_tokens,
-            ..
-        } = &mut self.stats;
+        let Stats { prefix_queries, prefix_hits, recovered_tokens, .. } = &mut self.stats;
         let cold = self.table.get_mut(slot);
         if cold.timing.preemptions > 0 {
             *recovered_tokens += u64::from(num_cached);
@@ -186,7 +188,6 @@ impl Scheduler {
             planned,
             known,
             pending: cold.pending,
-            room: cold.blocks.len() as u32 * block_size,
             limit: request.max_total().min(self.config.max_model_len.unwrap_or(u32::MAX)),
             last_token: cold.tokens[known as usize - 1],
             next_full: (cold.registered + 1) * block_size,
@@ -201,17 +202,12 @@ impl Scheduler {
         if !self.config.prefix_caching {
             hot.next_full = u32::MAX;
         }
-        hot.slot_delta = slot_delta(&cold.blocks, block_size);
-        if cold.timing.scheduled == 0 {
-            cold.timing.scheduled = now;
-        }
+        let last = cold.blocks.len() - 1;
+        hot.open_block(last as u32, cold.blocks[last], block_size);
+        cold.timing.scheduled.get_or_insert(now);
         let row = self.rows.open(hot);
         let writes = cold.blocks.iter().enumerate();
-        plan.table_diff.extend(writes.map(|(column, &block)| TableWrite {
-            row,
-            column: column as u32,
-            block,
-        }));
+        plan.table_diff.extend(writes.map(|(column, &block)| TableWrite { row, column: column as u32, block }));
         plan.opened.push(row);
         cold.phase = Phase::Running(row);
         row
@@ -231,10 +227,4 @@ impl Scheduler {
         self.flight.launch(plan);
         Some(id)
     }
-}
-
-/// What is added to a position in the last block to get its slot in the pool.
-pub(super) fn slot_delta(blocks: &[crate::kv::BlockId], block_size: u32) -> i64 {
-    let last = blocks.len() as i64 - 1;
-    (i64::from(blocks[last as usize].0) - last) * i64::from(block_size)
 }

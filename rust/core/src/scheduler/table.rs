@@ -38,15 +38,15 @@ pub(super) struct Inbound {
     pub first_token: Option<u32>,
 }
 
-/// Moments in the life of a request, in the scheduler's clock; 0 where it has not come to that.
+/// Moments in the life of a request, in the scheduler's clock; `None` where it has not come to that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Handed in.
     pub arrived: Time,
     /// First planned.
-    pub scheduled: Time,
+    pub scheduled: Option<Time>,
     /// First output complete.
-    pub first_token: Time,
+    pub first_token: Option<Time>,
     /// Ended.
     pub finished: Time,
     /// Times it gave its blocks back.
@@ -77,11 +77,7 @@ pub(super) struct Cold {
 
 impl Cold {
     pub fn ticket(&self, slot: Slot) -> Ticket {
-        Ticket {
-            slot,
-            arrival: self.arrival,
-            num_tokens: self.tokens.len() as u32,
-        }
+        Ticket { slot, arrival: self.arrival, num_tokens: self.tokens.len() as u32 }
     }
 
     pub fn num_outputs(&self) -> u32 {
@@ -134,9 +130,6 @@ impl Table {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Cold)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(slot, cold)| Some((slot as Slot, cold.as_ref()?)))
+        self.slots.iter().enumerate().filter_map(|(slot, cold)| Some((slot as Slot, cold.as_ref()?)))
     }
 }

@@ -16,10 +16,9 @@ impl Worker {
             }
             let held = match leg.part {
                 Part::Run => true,
-                Part::Inbound(transfer) => self
-                    .inbound
-                    .get(&transfer)
-                    .is_some_and(|i| i.local == local && !i.is_quarantined()),
+                Part::Inbound(transfer) => {
+                    self.inbound.get(&transfer).is_some_and(|i| i.local == local && !i.is_quarantined())
+                }
                 Part::Outbound(key) => self.outbound.get(&key).is_some_and(|o| o.local == local),
             };
             if !held {
@@ -27,27 +26,18 @@ impl Worker {
             }
         }
         if legs != self.scheduler.num_unfinished() || legs != self.legs.len() {
-            return Err(format!(
-                "{legs} legs, {} requests in the scheduler",
-                self.scheduler.num_unfinished()
-            ));
+            return Err(format!("{legs} legs, {} requests in the scheduler", self.scheduler.num_unfinished()));
         }
         for (transfer, inbound) in &self.inbound {
             let alive = self.legs.get(inbound.local).is_some();
             if alive != matches!(inbound.state, inbound::State::Receiving { .. }) {
-                return Err(format!(
-                    "reservation {transfer}: {:?} with its request alive = {alive}",
-                    inbound.state
-                ));
+                return Err(format!("reservation {transfer}: {:?} with its request alive = {alive}", inbound.state));
             }
         }
         for (key, outbound) in &self.outbound {
             let alive = self.legs.get(outbound.local).is_some();
             if alive != matches!(outbound.state, outbound::State::Sending { .. }) {
-                return Err(format!(
-                    "transfer {key:?}: {:?} with its request alive = {alive}",
-                    outbound.state
-                ));
+                return Err(format!("transfer {key:?}: {:?} with its request alive = {alive}", outbound.state));
             }
         }
         Ok(())

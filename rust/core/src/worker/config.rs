@@ -47,13 +47,7 @@ impl WorkerConfig {
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let error = |field, value| {
-            Err(ConfigError {
-                field,
-                value,
-                rule: "must be at least 1",
-            })
-        };
+        let error = |field, value| Err(ConfigError { field, value, rule: "must be at least 1" });
         if self.hello_ns == 0 {
             return error("hello_ns", 0);
         }

@@ -2,7 +2,7 @@
 //!
 //! | state | by message | by the clock | by the source's death |
 //! |---|---|---|---|
-//! | receiving | Sent, HandOff: complete when all is here → Release, decode; HandOff with a verdict, Abort → quarantine | lease over → Fence, AttemptFailed, quarantine | AttemptFailed, blocks free |
+//! | receiving | Sent, HandOff: complete when all is here → Release, decode; HandOff with a verdict, Abort → quarantine; a gap in what the source says → AttemptFailed, quarantine | lease over → Fence, AttemptFailed, quarantine | AttemptFailed, blocks free |
 //! | quarantine | FenceAck → blocks free | Fence again; at last Kill | blocks free |
 //!
 //! Expiry never frees a block that the source may still write.
@@ -30,10 +30,7 @@ pub(super) struct Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// KV may arrive.
-    Receiving {
-        lease_until: Time,
-        first_token: Option<u32>,
-    },
+    Receiving { lease_until: Time, first_token: Option<u32> },
     /// Nobody wants it any more, but the source may still write.
     Quarantined { ask_at: Time, kill_at: Time },
 }
@@ -41,12 +38,7 @@ pub(super) enum State {
 impl Worker {
     /// Makes room, or says why not.
     pub(super) fn reserve(&mut self, reserve: Reserve, now: Time) {
-        let Reserve {
-            attempt,
-            mut request,
-            source,
-            lease_ns,
-        } = reserve;
+        let Reserve { attempt, mut request, source, lease_ns } = reserve;
         if !self.supersede(attempt, now) {
             return;
         }
@@ -58,38 +50,17 @@ impl Worker {
         let reservation = match self.scheduler.reserve(request, now) {
             Ok(reservation) => reservation,
             Err(ReserveError::NoSpace { needed, free }) => {
-                let refused = ReserveRefused {
-                    attempt,
-                    free_blocks: free,
-                    needed_blocks: needed,
-                };
+                let refused = ReserveRefused { attempt, free_blocks: free, needed_blocks: needed };
                 return self.tell_cluster(Message::ReserveRefused(refused));
             }
             Err(ReserveError::Invalid(error)) => return self.reject(attempt, error.to_string()),
         };
         self.next_transfer += 1;
         let (transfer, pin) = (TransferId(self.next_transfer), self.fresh_pin());
-        let local = self.legs.insert(Leg {
-            attempt,
-            part: Part::Inbound(transfer),
-            next_index,
-        });
+        let local = self.legs.insert(Leg { attempt, part: Part::Inbound(transfer), next_index });
         self.scheduler.pin(local, pin);
-        let state = State::Receiving {
-            lease_until: now + lease_ns,
-            first_token: None,
-        };
-        self.inbound.insert(
-            transfer,
-            Inbound {
-                attempt,
-                local,
-                source,
-                pin,
-                lease_ns,
-                state,
-            },
-        );
+        let state = State::Receiving { lease_until: now.saturating_add(lease_ns), first_token: None };
+        self.inbound.insert(transfer, Inbound { attempt, local, source, pin, lease_ns, state });
         self.renew_by(lease_ns, now);
         let destination = Destination {
             peer: self.config.me,
@@ -104,14 +75,10 @@ impl Worker {
     /// The reservation that a source speaks of, its lease renewed. `None` (counted) when it is not its to speak of.
     fn receiving(&mut self, source: Peer, transfer: TransferId, now: Time) -> Option<RequestId> {
         match self.inbound.get_mut(&transfer) {
-            Some(Inbound {
-                source: known,
-                local,
-                lease_ns,
-                state: State::Receiving { lease_until, .. },
-                ..
-            }) if *known == source => {
-                *lease_until = now + *lease_ns;
+            Some(Inbound { source: known, local, lease_ns, state: State::Receiving { lease_until, .. }, .. })
+                if *known == source =>
+            {
+                *lease_until = now.saturating_add(*lease_ns);
                 Some(*local)
             }
             _ => {
@@ -137,11 +104,7 @@ impl Worker {
             // The source says so itself once its last copy is over.
             return self.withdraw(transfer, now);
         }
-        if let Some(Inbound {
-            state: State::Receiving { first_token, .. },
-            ..
-        }) = self.inbound.get_mut(&transfer)
-        {
+        if let Some(Inbound { state: State::Receiving { first_token, .. }, .. }) = self.inbound.get_mut(&transfer) {
             *first_token = Some(hand_off.token_id);
         }
         let arrival = self.scheduler.hand_over(local, hand_off.token_id, now);
@@ -159,17 +122,9 @@ impl Worker {
         self.scheduler.unpin(inbound.local, inbound.pin);
         self.tell_peer(inbound.source, Message::Release(transfer));
         self.stats.hand_offs_in += 1;
-        let mut report = StepReport {
-            activated: vec![inbound.attempt],
-            ..StepReport::default()
-        };
-        if let (
-            Some(leg),
-            State::Receiving {
-                first_token: Some(token),
-                ..
-            },
-        ) = (self.legs.get_mut(inbound.local), inbound.state)
+        let mut report = StepReport { activated: vec![inbound.attempt], ..StepReport::default() };
+        if let (Some(leg), State::Receiving { first_token: Some(token), .. }) =
+            (self.legs.get_mut(inbound.local), inbound.state)
         {
             leg.part = Part::Run;
             report.attempts.push(leg.attempt);
@@ -195,11 +150,8 @@ impl Worker {
             return;
         };
         let Inbound { local, lease_ns, .. } = *inbound;
-        let kill_at = now + self.config.kill_after_ns;
-        inbound.state = State::Quarantined {
-            ask_at: now + lease_ns,
-            kill_at,
-        };
+        let kill_at = now.saturating_add(self.config.kill_after_ns);
+        inbound.state = State::Quarantined { ask_at: now.saturating_add(lease_ns), kill_at };
         self.legs.remove(local);
         self.scheduler.abort(local, now);
     }
@@ -232,6 +184,18 @@ impl Worker {
         }
     }
 
+    /// Something that a source said is lost. It may have been an arrival or the hand-off, which nothing brings again
+    /// although both sides are alive and renew their leases: what it still had to send here begins anew.
+    pub(super) fn distrust(&mut self, source: Peer, now: Time) {
+        let receiving = |inbound: &Inbound| inbound.source == source && !inbound.is_quarantined();
+        let of_source = self.inbound.iter().filter(|(_, inbound)| receiving(inbound));
+        for transfer in of_source.map(|(&transfer, _)| transfer).collect::<Vec<_>>() {
+            let attempt = self.inbound[&transfer].attempt;
+            self.quarantine(transfer, now);
+            self.fail_attempt(attempt, FailReason::TransferFailed);
+        }
+    }
+
     /// What the clock does to reservations.
     pub(super) fn inbound_timeouts(&mut self, now: Time) {
         for transfer in self.inbound.keys().copied().collect::<Vec<_>>() {
@@ -259,15 +223,12 @@ impl Worker {
     /// Sets the next moment a quarantine asks again.
     fn postpone(&mut self, transfer: TransferId, now: Time) {
         let kill_after = self.config.kill_after_ns;
-        if let Some(Inbound {
-            lease_ns,
-            state: State::Quarantined { ask_at, kill_at },
-            ..
-        }) = self.inbound.get_mut(&transfer)
+        if let Some(Inbound { lease_ns, state: State::Quarantined { ask_at, kill_at }, .. }) =
+            self.inbound.get_mut(&transfer)
         {
-            *ask_at = now + *lease_ns;
+            *ask_at = now.saturating_add(*lease_ns);
             if now >= *kill_at {
-                *kill_at = now + kill_after;
+                *kill_at = now.saturating_add(kill_after);
             }
         }
     }

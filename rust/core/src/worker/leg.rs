@@ -61,13 +61,7 @@ impl Legs {
 
     /// Some attempt of a request that is here.
     pub fn of_request(&self, request: RequestId) -> Option<Attempt> {
-        let (first, last) = (
-            Attempt { request, number: 0 },
-            Attempt {
-                request,
-                number: u32::MAX,
-            },
-        );
+        let (first, last) = (Attempt { request, number: 0 }, Attempt { request, number: u32::MAX });
         self.by_attempt.range(first..=last).next().map(|(&attempt, _)| attempt)
     }
 

@@ -12,6 +12,8 @@ pub(super) struct ClusterLink {
     pub epoch: Epoch,
     seq_out: u64,
     seq_in: u64,
+    /// Times this worker has given up everything.
+    pub generation: u32,
     pub heard_at: Time,
     pub welcomed: Option<Welcome>,
     /// Next Hello (while not welcomed) or Load (once welcomed).
@@ -45,19 +47,9 @@ pub(super) struct PeerLinks {
 impl PeerLinks {
     /// A peer joined. Returns the older life it replaces.
     pub fn join(&mut self, peer: Peer) -> Option<Peer> {
-        let old = self.links.get(&peer.worker).map(|link| Peer {
-            worker: peer.worker,
-            incarnation: link.incarnation,
-        });
+        let old = self.links.get(&peer.worker).map(|link| Peer { worker: peer.worker, incarnation: link.incarnation });
         if old != Some(peer) {
-            self.links.insert(
-                peer.worker,
-                PeerLink {
-                    incarnation: peer.incarnation,
-                    seq_out: 0,
-                    seq_in: 0,
-                },
-            );
+            self.links.insert(peer.worker, PeerLink { incarnation: peer.incarnation, seq_out: 0, seq_in: 0 });
         }
         old.filter(|&old| old != peer)
     }
@@ -68,9 +60,7 @@ impl PeerLinks {
     }
 
     pub fn knows(&self, peer: Peer) -> bool {
-        self.links
-            .get(&peer.worker)
-            .is_some_and(|link| link.incarnation == peer.incarnation)
+        self.links.get(&peer.worker).is_some_and(|link| link.incarnation == peer.incarnation)
     }
 }
 
@@ -83,7 +73,7 @@ impl Worker {
         }
         match envelope.from {
             Party::Cluster => self.admit_cluster(envelope, now),
-            Party::Worker(peer) => self.admit_peer(peer, envelope),
+            Party::Worker(peer) => self.admit_peer(peer, envelope, now),
         }
     }
 
@@ -109,20 +99,14 @@ impl Worker {
         if lost && !welcome {
             // What the cluster believes of us is not so: we begin again.
             self.stats.lost_messages += 1;
-            self.cluster.welcomed = None;
-            self.cluster.speak_at = now;
-            self.abandon_all(now);
+            self.introduce_again(now);
             return false;
         }
         true
     }
 
-    fn admit_peer(&mut self, peer: Peer, envelope: &Envelope) -> bool {
-        let link = self
-            .peers
-            .links
-            .get_mut(&peer.worker)
-            .filter(|link| link.incarnation == peer.incarnation);
+    fn admit_peer(&mut self, peer: Peer, envelope: &Envelope, now: Time) -> bool {
+        let link = self.peers.links.get_mut(&peer.worker).filter(|link| link.incarnation == peer.incarnation);
         let Some(link) = link.filter(|_| envelope.epoch == self.cluster.epoch) else {
             self.stats.foreign_messages += 1;
             return false;
@@ -131,7 +115,12 @@ impl Worker {
             self.stats.stale_messages += 1;
             return false;
         }
+        let lost = envelope.seq - link.seq_in > 1;
         link.seq_in = envelope.seq;
+        if lost {
+            self.stats.lost_messages += 1;
+            self.distrust(peer, now);
+        }
         true
     }
 
@@ -142,11 +131,7 @@ impl Worker {
     }
 
     pub(super) fn tell_peer(&mut self, peer: Peer, body: Message) {
-        let Some(link) = self
-            .peers
-            .links
-            .get_mut(&peer.worker)
-            .filter(|link| link.incarnation == peer.incarnation)
+        let Some(link) = self.peers.links.get_mut(&peer.worker).filter(|link| link.incarnation == peer.incarnation)
         else {
             return; // it left; nobody is there to hear it
         };
@@ -157,13 +142,7 @@ impl Worker {
 
     fn send(&mut self, to: Party, incarnation: Incarnation, seq: u64, body: Message) {
         let from = Party::Worker(self.config.me);
-        let message = Envelope {
-            from,
-            to: incarnation,
-            epoch: self.cluster.epoch,
-            seq,
-            body,
-        };
+        let message = Envelope { from, to: incarnation, epoch: self.cluster.epoch, seq, body };
         self.actions.push_back(WorkerAction::Send { to, message });
     }
 }

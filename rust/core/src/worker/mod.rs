@@ -51,7 +51,7 @@ pub struct WorkerStats {
     pub foreign_messages: u64,
     /// Messages that came again, or after a newer one.
     pub stale_messages: u64,
-    /// Gaps in what the cluster said.
+    /// Gaps in what the cluster or a peer said.
     pub lost_messages: u64,
     /// Messages about attempts or transfers that are not here.
     pub unknown_subjects: u64,
@@ -114,12 +114,7 @@ impl Worker {
     pub fn handle(&mut self, event: WorkerEvent, now: Time) {
         match event {
             WorkerEvent::Message(envelope) => self.receive(envelope, now),
-            WorkerEvent::TransferDone {
-                peer,
-                transfer,
-                chunk,
-                ok,
-            } => self.copied((peer, transfer), chunk, ok, now),
+            WorkerEvent::TransferDone { peer, transfer, chunk, ok } => self.copied((peer, transfer), chunk, ok, now),
             WorkerEvent::Dead(peer) => self.peer_dead(peer, now),
         }
     }
@@ -147,10 +142,7 @@ impl Worker {
                 if let Some(old) = self.peers.join(up.peer) {
                     self.forget_peer(old);
                 }
-                self.actions.push_back(WorkerAction::Connect {
-                    peer: up.peer,
-                    address: up.address.into_vec(),
-                });
+                self.actions.push_back(WorkerAction::Connect { peer: up.peer, address: up.address.into_vec() });
             }
             Message::PeerDead(peer) => self.peer_dead(peer, now),
             Message::Reserve(reserve) => self.reserve(reserve, now),
@@ -181,11 +173,7 @@ impl Worker {
 
     /// Hands a request to the scheduler under a local id. Says why when it can never run here.
     fn add(&mut self, attempt: Attempt, mut request: crate::Request, goal: Goal, part: Part, now: Time) -> bool {
-        let leg = Leg {
-            attempt,
-            part,
-            next_index: request.num_known_outputs(),
-        };
+        let leg = Leg { attempt, part, next_index: request.num_known_outputs() };
         request.id = self.legs.next_local();
         match self.scheduler.add(request, goal, now) {
             Ok(()) => {

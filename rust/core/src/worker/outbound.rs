@@ -46,12 +46,7 @@ pub(super) enum State {
 
 impl Worker {
     pub(super) fn prefill(&mut self, prefill: Prefill, now: Time) {
-        let Prefill {
-            attempt,
-            request,
-            destination,
-            lease_ns,
-        } = prefill;
+        let Prefill { attempt, request, destination, lease_ns } = prefill;
         let key = (destination.peer, destination.transfer);
         if !self.supersede(attempt, now) {
             return;
@@ -66,26 +61,17 @@ impl Worker {
             self.stats.stale_messages += 1;
             return;
         }
+        if let Err(reason) = destination.check(request.token_ids.len() as u32) {
+            return self.reject(attempt, reason);
+        }
         let local = self.legs.next_local();
         if !self.add(attempt, request, Goal::HandOff, Part::Outbound(key), now) {
             return;
         }
-        let state = State::Sending {
-            lease_until: now + lease_ns,
-            handed_over: false,
-        };
+        let state = State::Sending { lease_until: now.saturating_add(lease_ns), handed_over: false };
         let issued = destination.missing.start;
         let copying = BTreeMap::new();
-        let outbound = Outbound {
-            attempt,
-            local,
-            destination,
-            lease_ns,
-            state,
-            issued,
-            copying,
-            next_chunk: 0,
-        };
+        let outbound = Outbound { attempt, local, destination, lease_ns, state, issued, copying, next_chunk: 0 };
         self.outbound.insert(key, outbound);
         self.renew_by(lease_ns, now);
     }
@@ -101,15 +87,8 @@ impl Worker {
         let block_size = self.config.scheduler.block_size;
         let missing = outbound.destination.missing;
         // Whole blocks until the prompt ends, so that no block travels twice.
-        let ready = if computed >= missing.end {
-            missing.end
-        } else {
-            computed / block_size * block_size
-        };
-        let range = TokenRange {
-            start: outbound.issued,
-            end: ready.max(outbound.issued),
-        };
+        let ready = if computed >= missing.end { missing.end } else { computed / block_size * block_size };
+        let range = TokenRange { start: outbound.issued, end: ready.max(outbound.issued) };
         let (chunk, local) = (outbound.next_chunk, outbound.local);
         // A request that ended with its first output has no blocks any more, and nobody wants them.
         let Some(blocks) = self.scheduler.blocks(local).filter(|_| !range.is_empty()) else {
@@ -117,11 +96,7 @@ impl Worker {
         };
         outbound.issued = range.end;
         outbound.next_chunk += 1;
-        let Destination {
-            blocks: to,
-            block_size: to_size,
-            ..
-        } = &outbound.destination;
+        let Destination { blocks: to, block_size: to_size, .. } = &outbound.destination;
         let mut runs = plan_transfer((blocks, block_size), (to, *to_size), range);
         if self.scheduler.has_bug(SeededBug::TailOffByOne)
             && let Some(last) = runs.last_mut()
@@ -133,12 +108,7 @@ impl Worker {
         outbound.copying.insert(chunk, (range, self.next_pin));
         self.scheduler.pin(local, self.next_pin);
         let (peer, transfer) = key;
-        self.actions.push_back(WorkerAction::StartTransfer {
-            peer,
-            transfer,
-            chunk,
-            runs,
-        });
+        self.actions.push_back(WorkerAction::StartTransfer { peer, transfer, chunk, runs });
     }
 
     /// The host copied a chunk, or gave it up; either way it writes no more of it.
@@ -155,11 +125,7 @@ impl Worker {
         self.scheduler.unpin(local, pin);
         match (self.outbound[&key].state, ok) {
             (State::Sending { .. }, true) => {
-                let sent = Sent {
-                    attempt,
-                    transfer: key.1,
-                    range,
-                };
+                let sent = Sent { attempt, transfer: key.1, range };
                 self.tell_peer(key.0, Message::Sent(sent));
             }
             (State::Sending { .. }, false) => {
@@ -179,14 +145,7 @@ impl Worker {
         if let State::Sending { handed_over, .. } = &mut outbound.state {
             *handed_over = true;
         }
-        let body = HandOff {
-            attempt,
-            transfer: key.1,
-            index,
-            token_id,
-            extra: ByteBuf::new(),
-            finish,
-        };
+        let body = HandOff { attempt, transfer: key.1, index, token_id, extra: ByteBuf::new(), finish };
         self.tell_peer(key.0, Message::HandOff(body));
         if finish.is_some() {
             self.stop_sending(key, true, now);
@@ -195,11 +154,7 @@ impl Worker {
 
     pub(super) fn released(&mut self, key: Key, now: Time) {
         match self.outbound.get(&key) {
-            Some(Outbound {
-                local,
-                state: State::Sending { handed_over: true, .. },
-                ..
-            }) => {
+            Some(Outbound { local, state: State::Sending { handed_over: true, .. }, .. }) => {
                 self.scheduler.release(*local, now);
                 self.legs.remove(*local);
                 self.outbound.remove(&key);
@@ -211,10 +166,10 @@ impl Worker {
 
     /// The destination wants no more, and the word that none will come, also if we never heard of it.
     pub(super) fn fenced(&mut self, key: Key, now: Time) {
-        self.tombstones.insert(key, now + self.config.tombstone_ns);
         if self.outbound.contains_key(&key) {
             self.stop_sending(key, true, now);
         } else {
+            self.tombstones.insert(key, now.saturating_add(self.config.tombstone_ns));
             self.tell_peer(key.0, Message::FenceAck(key.1));
         }
     }
@@ -230,24 +185,18 @@ impl Worker {
         let (local, copying) = (outbound.local, !outbound.copying.is_empty());
         if first_time {
             self.legs.remove(local);
-            self.scheduler.abort(local, now);
+            if self.scheduler.tokens(local).is_some() {
+                self.scheduler.abort(local, now);
+            }
             if copying {
-                self.actions.push_back(WorkerAction::CancelTransfer {
-                    peer: key.0,
-                    transfer: key.1,
-                });
+                self.actions.push_back(WorkerAction::CancelTransfer { peer: key.0, transfer: key.1 });
             }
         }
         self.finish_stopping(key);
     }
 
     fn finish_stopping(&mut self, key: Key) {
-        let Some(Outbound {
-            state: State::Stopping { acknowledge },
-            copying,
-            ..
-        }) = self.outbound.get(&key)
-        else {
+        let Some(Outbound { state: State::Stopping { acknowledge }, copying, .. }) = self.outbound.get(&key) else {
             return;
         };
         if !copying.is_empty() {
@@ -260,9 +209,7 @@ impl Worker {
     }
 
     pub(super) fn destination_dead(&mut self, peer: Peer, now: Time) {
-        let to_peer = self
-            .outbound
-            .range((peer, TransferId(0))..=(peer, TransferId(u64::MAX)));
+        let to_peer = self.outbound.range((peer, TransferId(0))..=(peer, TransferId(u64::MAX)));
         for key in to_peer.map(|(&key, _)| key).collect::<Vec<_>>() {
             let outbound = &self.outbound[&key];
             let (attempt, sending) = (outbound.attempt, matches!(outbound.state, State::Sending { .. }));
@@ -277,11 +224,7 @@ impl Worker {
     pub(super) fn outbound_timeouts(&mut self, now: Time) {
         for key in self.outbound.keys().copied().collect::<Vec<_>>() {
             let Outbound { attempt, state, .. } = self.outbound[&key];
-            let State::Sending {
-                lease_until,
-                handed_over,
-            } = state
-            else {
+            let State::Sending { lease_until, handed_over } = state else {
                 continue;
             };
             if now < lease_until {

@@ -18,8 +18,11 @@ impl Worker {
 
     /// A step ran. Its results leave as actions.
     pub fn complete(&mut self, step: StepId, tokens: &[i64], now: Time) -> Result<(), CompleteError> {
+        let in_flight = self.scheduler.step(step).is_some();
         let outputs = self.scheduler.complete(step, tokens, now)?;
-        self.failures = 0;
+        if in_flight {
+            self.failures = 0;
+        }
         self.publish(outputs, now);
         Ok(())
     }
@@ -27,10 +30,11 @@ impl Worker {
     /// A step failed, and nothing of it runs any more. Its requests are planned again; after several failures in a row
     /// they are given back to the cluster.
     pub fn fail(&mut self, step: StepId, now: Time) -> Result<(), CompleteError> {
+        let in_flight = self.scheduler.step(step).is_some();
         let requests = self.scheduler.requests_of(step);
         let outputs = self.scheduler.fail(step, now)?;
-        self.stats.failed_steps += 1;
-        self.failures += 1;
+        self.stats.failed_steps += u64::from(in_flight);
+        self.failures += u32::from(in_flight);
         self.publish(outputs, now);
         if self.failures >= self.config.max_step_failures {
             self.failures = 0;
@@ -77,16 +81,9 @@ impl Worker {
         report.counts.push(1);
         report.token_ids.push(token);
         if let Part::Outbound(key) = leg.part {
-            let finish = outputs
-                .finished
-                .iter()
-                .find(|finished| finished.id == local)
-                .and_then(|f| f.reason);
+            let finish = outputs.finished.iter().find(|finished| finished.id == local).and_then(|f| f.reason);
             if finish.is_some() {
-                report.ends.extend(finish.map(|reason| End {
-                    attempt: leg.attempt,
-                    reason,
-                }));
+                report.ends.extend(finish.map(|reason| End { attempt: leg.attempt, reason }));
             }
             self.hand_over(key, index, token, finish, now);
         }
@@ -113,10 +110,7 @@ impl Worker {
             if let (Some(leg), Some(reason)) = (self.legs.get(end.id), end.reason)
                 && reason != FinishReason::Abort
             {
-                report.ends.push(End {
-                    attempt: leg.attempt,
-                    reason,
-                });
+                report.ends.push(End { attempt: leg.attempt, reason });
                 self.legs.remove(end.id);
             }
         }

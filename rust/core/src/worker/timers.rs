@@ -17,12 +17,9 @@ impl Worker {
             .cluster
             .welcomed
             .as_ref()
-            .map(|welcome| self.cluster.heard_at + welcome.cluster_silence_ns);
+            .map(|welcome| self.cluster.heard_at.saturating_add(welcome.cluster_silence_ns));
         let leases = earlier(inbound, outbound);
-        earlier(
-            earlier(leases, self.renew_at),
-            earlier(silence, Some(self.cluster.speak_at)),
-        )
+        earlier(earlier(leases, self.renew_at), earlier(silence, Some(self.cluster.speak_at)))
     }
 
     /// Does what is due. Calling it early, late or twice is harmless.
@@ -42,28 +39,35 @@ impl Worker {
     /// A cluster that says nothing for too long is dead to us.
     fn watch_cluster(&mut self, now: Time) {
         let Some(welcome) = &self.cluster.welcomed else { return };
-        if now >= self.cluster.heard_at + welcome.cluster_silence_ns {
-            self.cluster.welcomed = None;
-            self.cluster.speak_at = now;
-            self.abandon_all(now);
+        if now >= self.cluster.heard_at.saturating_add(welcome.cluster_silence_ns) {
+            self.introduce_again(now);
         }
+    }
+
+    /// Gives up everything and says so.
+    pub(super) fn introduce_again(&mut self, now: Time) {
+        self.cluster.welcomed = None;
+        self.cluster.speak_at = now;
+        self.cluster.generation += 1;
+        self.abandon_all(now);
     }
 
     fn speak(&mut self, now: Time) {
         match &self.cluster.welcomed {
             Some(welcome) => {
-                self.cluster.speak_at = now + welcome.heartbeat_ns;
+                self.cluster.speak_at = now.saturating_add(welcome.heartbeat_ns);
                 let load = self.load();
                 self.tell_cluster(Message::Load(load));
             }
             None => {
-                self.cluster.speak_at = now + self.config.hello_ns;
+                self.cluster.speak_at = now.saturating_add(self.config.hello_ns);
                 let scheduler = &self.config.scheduler;
                 let hello = Hello {
                     role: self.config.role,
                     fingerprint: self.config.fingerprint.clone(),
                     block_size: scheduler.block_size,
                     num_blocks: scheduler.usable_blocks(),
+                    generation: self.cluster.generation,
                     max_model_len: scheduler.max_len(),
                     max_num_seqs: scheduler.max_num_seqs,
                     address: self.config.address.clone(),
@@ -75,7 +79,7 @@ impl Worker {
 
     /// A lease began: both its ends speak up at a third of it.
     pub(super) fn renew_by(&mut self, lease_ns: Nanos, now: Time) {
-        self.renew_at = earlier(self.renew_at, Some(now + lease_ns / 3));
+        self.renew_at = earlier(self.renew_at, Some(now.saturating_add(lease_ns / 3)));
     }
 
     /// Tells every peer which of its transfers we still mean.
@@ -93,7 +97,7 @@ impl Worker {
                 shortest = earlier(shortest, Some(outbound.lease_ns));
             }
         }
-        self.renew_at = shortest.map(|lease_ns| now + lease_ns / 3);
+        self.renew_at = shortest.map(|lease_ns| now.saturating_add(lease_ns / 3));
         for (peer, transfers) in by_peer {
             self.tell_peer(peer, Message::RenewIn(transfers));
         }
@@ -126,7 +130,7 @@ impl Worker {
 impl Inbound {
     fn renew(&mut self, now: Time) {
         if let super::inbound::State::Receiving { lease_until, .. } = &mut self.state {
-            *lease_until = now + self.lease_ns;
+            *lease_until = now.saturating_add(self.lease_ns);
         }
     }
 }
@@ -134,7 +138,7 @@ impl Inbound {
 impl Outbound {
     fn renew(&mut self, now: Time) {
         if let State::Sending { lease_until, .. } = &mut self.state {
-            *lease_until = now + self.lease_ns;
+            *lease_until = now.saturating_add(self.lease_ns);
         }
     }
 

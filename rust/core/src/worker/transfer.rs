@@ -39,13 +39,7 @@ pub fn plan_transfer(source: (&[BlockId], u32), destination: (&[BlockId], u32), 
         let ((src_block, src_offset), (dst_block, dst_offset)) = (place(source), place(destination));
         let together = (source.1 - src_offset).min(destination.1 - dst_offset);
         let num_tokens = together.min(range.end - position);
-        runs.push(Run {
-            src_block,
-            src_offset,
-            dst_block,
-            dst_offset,
-            num_tokens,
-        });
+        runs.push(Run { src_block, src_offset, dst_block, dst_offset, num_tokens });
         position += num_tokens;
     }
     runs

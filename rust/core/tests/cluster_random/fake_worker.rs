@@ -39,13 +39,7 @@ impl FakeWorker {
     pub fn say(&mut self, from: Peer, body: Message) {
         self.seq += 1;
         let (seq, epoch) = (self.seq, self.epoch);
-        let envelope = Envelope {
-            from: Party::Worker(from),
-            to: Incarnation(0),
-            epoch,
-            seq,
-            body,
-        };
+        let envelope = Envelope { from: Party::Worker(from), to: Incarnation(0), epoch, seq, body };
         self.last_sent = Some(envelope.clone());
         self.outbox.push_back(envelope);
     }
@@ -55,15 +49,7 @@ impl FakeWorker {
         let role = self.role.unwrap();
         let (fingerprint, address) = ("tiny".to_string(), Default::default());
         let (block_size, num_blocks, max_model_len, max_num_seqs) = (BLOCK, BLOCKS, 64, 8);
-        let hello = Hello {
-            role,
-            fingerprint,
-            block_size,
-            num_blocks,
-            max_model_len,
-            max_num_seqs,
-            address,
-        };
+        let hello = Hello { role, fingerprint, block_size, num_blocks, max_model_len, max_num_seqs, address };
         self.say(from, Message::Hello(hello));
     }
 
@@ -76,10 +62,6 @@ impl FakeWorker {
     pub fn used_blocks(&self) -> u32 {
         let reserved = self.reserved.values().map(|(request, _)| request);
         let decoding = self.decoding.values().map(|(request, _)| request);
-        reserved
-            .chain(decoding)
-            .chain(self.prefilling.values())
-            .map(|r| (r.max_total()).div_ceil(BLOCK))
-            .sum()
+        reserved.chain(decoding).chain(self.prefilling.values()).map(|r| (r.max_total()).div_ceil(BLOCK)).sum()
     }
 }

@@ -30,13 +30,7 @@ impl World {
         let mut world = Self {
             cluster: Cluster::new(ClusterConfig::new(EPOCH)).unwrap(),
             now: 0,
-            workers: roles
-                .iter()
-                .map(|role| FakeWorker {
-                    role: Some(*role),
-                    ..Default::default()
-                })
-                .collect(),
+            workers: roles.iter().map(|role| FakeWorker { role: Some(*role), ..Default::default() }).collect(),
             handed_off: BTreeMap::new(),
             requests: BTreeMap::new(),
             emitted: BTreeMap::new(),
@@ -49,10 +43,7 @@ impl World {
     }
 
     fn peer(&self, worker: usize) -> Peer {
-        Peer {
-            worker: WorkerId(worker as u32),
-            incarnation: Incarnation(self.workers[worker].incarnation),
-        }
+        Peer { worker: WorkerId(worker as u32), incarnation: Incarnation(self.workers[worker].incarnation) }
     }
 
     fn is_alive(&self, worker: usize) -> bool {
@@ -82,12 +73,7 @@ impl World {
                         self.workers[worker].inbox.push_back(message);
                     }
                 }
-                ClusterAction::Emit {
-                    request,
-                    index,
-                    token_ids,
-                    ..
-                } => {
+                ClusterAction::Emit { request, index, token_ids, .. } => {
                     assert!(!self.finished.contains_key(&request), "{request}: output after the end");
                     let emitted = self.emitted.get_mut(&request).expect("a request that was taken");
                     assert_eq!(index as usize, emitted.len(), "{request}: gap or repeat");
@@ -98,14 +84,8 @@ impl World {
                 }
                 ClusterAction::Finish { request, reason, .. } => {
                     assert!(self.finished.insert(request, reason).is_none(), "{request} ended twice");
-                    let (emitted, max) = (
-                        self.emitted[&request].len(),
-                        self.requests[&request].max_tokens as usize,
-                    );
-                    assert!(
-                        reason != FinishReason::Length || emitted == max,
-                        "{request}: {emitted} of {max}"
-                    );
+                    let (emitted, max) = (self.emitted[&request].len(), self.requests[&request].max_tokens as usize);
+                    assert!(reason != FinishReason::Length || emitted == max, "{request}: {emitted} of {max}");
                 }
                 _ => {}
             }
@@ -128,10 +108,7 @@ impl World {
         let new = self.requests.keys().next_back().map_or(1, |id| id.0 + 1);
         let id = if reuse && !free.is_empty() { free[0] } else { new };
         let request = Request::new(id, &vec![1; prompt as usize], max_tokens);
-        let before = (
-            self.requests.get(&request.id).cloned(),
-            self.finished.get(&request.id).copied(),
-        );
+        let before = (self.requests.get(&request.id).cloned(), self.finished.get(&request.id).copied());
         self.finished.remove(&request.id);
         self.requests.insert(request.id, request.clone());
         self.emitted.insert(request.id, Vec::new());
@@ -141,11 +118,7 @@ impl World {
 
     pub fn apply(&mut self, op: &Op) {
         match op {
-            Op::Submit {
-                prompt,
-                max_tokens,
-                reuse,
-            } => self.submit(*prompt, *max_tokens, *reuse),
+            Op::Submit { prompt, max_tokens, reuse } => self.submit(*prompt, *max_tokens, *reuse),
             Op::Abort(index) => {
                 let ids: Vec<RequestId> = self.requests.keys().copied().chain([RequestId(u64::MAX)]).collect();
                 self.event(ClusterEvent::Abort(*index.get(&ids)));
@@ -162,22 +135,13 @@ impl World {
             Op::Load(w) if self.acts(*w) => {
                 let (peer, worker) = (self.peer(*w), &mut self.workers[*w]);
                 let (acked_seq, used_blocks) = (worker.heard_seq, worker.used_blocks());
-                worker.say(
-                    peer,
-                    Message::Load(Load {
-                        acked_seq,
-                        used_blocks,
-                        ..Load::default()
-                    }),
-                );
+                worker.say(peer, Message::Load(Load { acked_seq, used_blocks, ..Load::default() }));
             }
             Op::Fail(w, index) if self.acts(*w) => self.fail(*w, index),
             Op::Repeat(w) => {
                 // On the wire, after everything that was sent since.
-                if let Some(envelope) = self.workers[*w]
-                    .last_sent
-                    .clone()
-                    .filter(|_| self.workers[*w].outbox.is_empty())
+                if let Some(envelope) =
+                    self.workers[*w].last_sent.clone().filter(|_| self.workers[*w].outbox.is_empty())
                 {
                     self.event(ClusterEvent::Message(envelope));
                 }
@@ -193,12 +157,7 @@ impl World {
             Op::Start(w) if !self.is_alive(*w) || self.workers[*w].incarnation == 0 => {
                 let (role, incarnation) = (self.workers[*w].role, self.workers[*w].incarnation + 1);
                 let outbox = std::mem::take(&mut self.workers[*w].outbox); // the dead one's last words
-                self.workers[*w] = FakeWorker {
-                    role,
-                    incarnation,
-                    outbox,
-                    ..Default::default()
-                };
+                self.workers[*w] = FakeWorker { role, incarnation, outbox, ..Default::default() };
                 let peer = self.peer(*w);
                 self.workers[*w].hello(peer);
             }
@@ -230,25 +189,13 @@ impl World {
                 let (attempt, free_blocks) = (reserve.attempt, BLOCKS.saturating_sub(worker.used_blocks()));
                 let needed_blocks = reserve.request.max_total().div_ceil(BLOCK);
                 if refuse || needed_blocks > free_blocks {
-                    return worker.say(
-                        peer,
-                        Message::ReserveRefused(ReserveRefused {
-                            attempt,
-                            free_blocks,
-                            needed_blocks,
-                        }),
-                    );
+                    return worker
+                        .say(peer, Message::ReserveRefused(ReserveRefused { attempt, free_blocks, needed_blocks }));
                 }
                 worker.reserved.insert(attempt, (reserve.request, now));
                 let missing = TokenRange { start: 0, end: 1 };
                 let (transfer, blocks) = (TransferId(1), Vec::new());
-                let destination = Destination {
-                    peer,
-                    transfer,
-                    missing,
-                    blocks,
-                    block_size: BLOCK,
-                };
+                let destination = Destination { peer, transfer, missing, blocks, block_size: BLOCK };
                 worker.say(peer, Message::Reserved(Reserved { attempt, destination }));
             }
             Message::Prefill(prefill) => drop(worker.prefilling.insert(prefill.attempt, prefill.request)),
@@ -277,10 +224,7 @@ impl World {
             report.token_ids.push(token(attempt.request, index));
             let is_end = index + 1 == request.max_tokens;
             if is_end {
-                report.ends.push(End {
-                    attempt,
-                    reason: FinishReason::Length,
-                });
+                report.ends.push(End { attempt, reason: FinishReason::Length });
             }
             is_end
         };
@@ -294,12 +238,8 @@ impl World {
             *next += 1;
             !add(*attempt, request, *next - 1)
         });
-        let arrived: Vec<Attempt> = worker
-            .reserved
-            .keys()
-            .filter(|a| self.handed_off.contains_key(a))
-            .copied()
-            .collect();
+        let arrived: Vec<Attempt> =
+            worker.reserved.keys().filter(|a| self.handed_off.contains_key(a)).copied().collect();
         for attempt in arrived {
             let index = self.handed_off[&attempt];
             let (request, _) = worker.reserved.remove(&attempt).unwrap();
@@ -310,11 +250,8 @@ impl World {
         if !report.attempts.is_empty() {
             worker.say(peer, Message::StepReport(report));
         }
-        let lapsed = worker
-            .reserved
-            .iter()
-            .find(|(_, (_, since))| *since + 2 * SECOND <= now)
-            .map(|(attempt, _)| *attempt);
+        let lapsed =
+            worker.reserved.iter().find(|(_, (_, since))| *since + 2 * SECOND <= now).map(|(attempt, _)| *attempt);
         if let Some(attempt) = lapsed {
             worker.reserved.remove(&attempt);
             let reason = FailReason::LeaseExpired;
@@ -324,13 +261,8 @@ impl World {
 
     fn fail(&mut self, w: usize, index: &prop::sample::Index) {
         let (peer, worker) = (self.peer(w), &mut self.workers[w]);
-        let all: BTreeSet<Attempt> = worker
-            .reserved
-            .keys()
-            .chain(worker.prefilling.keys())
-            .chain(worker.decoding.keys())
-            .copied()
-            .collect();
+        let all: BTreeSet<Attempt> =
+            worker.reserved.keys().chain(worker.prefilling.keys()).chain(worker.decoding.keys()).copied().collect();
         if all.is_empty() {
             return;
         }

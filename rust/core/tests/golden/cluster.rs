@@ -16,8 +16,9 @@
 //! A peer is `wID#INCARNATION`, an attempt `REQUEST.NUMBER`. Messages are numbered by the test as they should be.
 
 use super::runner::Machine;
+use super::words::{attempt, number, peer};
 use pdsched_core::cluster::{Cluster, ClusterConfig, ClusterEvent};
-use pdsched_core::ids::{Attempt, Epoch, Incarnation, Peer, RequestId, TransferId, WorkerId};
+use pdsched_core::ids::{Epoch, Incarnation, Peer, RequestId, TransferId};
 use pdsched_core::message::*;
 use pdsched_core::request::{FinishReason, Request};
 use pdsched_core::time::{MILLISECOND, Time};
@@ -38,12 +39,7 @@ pub struct ClusterMachine {
 impl Default for ClusterMachine {
     fn default() -> Self {
         let cluster = Cluster::new(ClusterConfig::new(EPOCH)).unwrap();
-        Self {
-            cluster,
-            now: 0,
-            seqs: BTreeMap::new(),
-            last: None,
-        }
+        Self { cluster, now: 0, seqs: BTreeMap::new(), last: None }
     }
 }
 
@@ -69,9 +65,7 @@ impl Machine for ClusterMachine {
             ("requests", []) => return self.requests(),
             ("stats", []) => return self.stats(),
             (_, [who, rest @ ..]) => {
-                let body = self
-                    .message(command, peer(who), rest)
-                    .unwrap_or_else(|| panic!("cannot read: {line}"));
+                let body = self.message(command, peer(who), rest).unwrap_or_else(|| panic!("cannot read: {line}"));
                 self.say(peer(who), body);
             }
             _ => panic!("cannot read: {line}"),
@@ -102,13 +96,7 @@ impl ClusterMachine {
     fn say(&mut self, from: Peer, body: Message) {
         let seqs = self.seqs.entry(from).or_default();
         seqs.0 += 1;
-        let envelope = Envelope {
-            from: Party::Worker(from),
-            to: Incarnation(0),
-            epoch: EPOCH,
-            seq: seqs.0,
-            body,
-        };
+        let envelope = Envelope { from: Party::Worker(from), to: Incarnation(0), epoch: EPOCH, seq: seqs.0, body };
         // What the cluster reads has been bytes before.
         let envelope = Envelope::decode(&envelope.encode()).unwrap();
         self.last = Some(envelope.clone());
@@ -143,10 +131,7 @@ impl ClusterMachine {
         Some(match (command, words) {
             ("hello", [role, rest @ ..]) => Message::Hello(hello(role, rest)?),
             ("load", fields) => {
-                let mut load = Load {
-                    acked_seq: self.seqs.get(&from)?.1,
-                    ..Load::default()
-                };
+                let mut load = Load { acked_seq: self.seqs.get(&from)?.1, ..Load::default() };
                 for field in fields {
                     match field.split_once('=')? {
                         ("acked", value) => load.acked_seq = number(value),
@@ -159,38 +144,19 @@ impl ClusterMachine {
             }
             ("reserved", [of]) => {
                 let (transfer, missing) = (TransferId(1), TokenRange { start: 0, end: 1 });
-                let destination = Destination {
-                    peer: from,
-                    transfer,
-                    missing,
-                    blocks: Vec::new(),
-                    block_size: 16,
-                };
-                Message::Reserved(Reserved {
-                    attempt: attempt(of),
-                    destination,
-                })
+                let destination = Destination { peer: from, transfer, missing, blocks: Vec::new(), block_size: 16 };
+                Message::Reserved(Reserved { attempt: attempt(of), destination })
             }
-            ("refused", [of]) => Message::ReserveRefused(ReserveRefused {
-                attempt: attempt(of),
-                free_blocks: 0,
-                needed_blocks: 1,
-            }),
-            ("rejected", [of]) => Message::Rejected(Rejected {
-                attempt: attempt(of),
-                reason: "the worker says so".into(),
-            }),
+            ("refused", [of]) => {
+                Message::ReserveRefused(ReserveRefused { attempt: attempt(of), free_blocks: 0, needed_blocks: 1 })
+            }
+            ("rejected", [of]) => {
+                Message::Rejected(Rejected { attempt: attempt(of), reason: "the worker says so".into() })
+            }
             ("failed", [of, reason]) => {
-                let reasons = [
-                    FailReason::LeaseExpired,
-                    FailReason::TransferFailed,
-                    FailReason::StepFailed,
-                ];
+                let reasons = [FailReason::LeaseExpired, FailReason::TransferFailed, FailReason::StepFailed];
                 let reason = reasons.into_iter().find(|known| known.as_str() == *reason)?;
-                Message::AttemptFailed(AttemptFailed {
-                    attempt: attempt(of),
-                    reason,
-                })
+                Message::AttemptFailed(AttemptFailed { attempt: attempt(of), reason })
             }
             ("report", entries) => Message::StepReport(step_report(entries)?),
             _ => return None,
@@ -220,32 +186,20 @@ impl ClusterMachine {
         let mut text = String::new();
         for request in self.cluster.requests() {
             let (phase, outputs, failures) = (request.phase, request.outputs, request.failures);
-            writeln!(
-                text,
-                "{} {phase} outputs={outputs} failures={failures}",
-                request.attempt
-            )
-            .unwrap();
+            writeln!(text, "{} {phase} outputs={outputs} failures={failures}", request.attempt).unwrap();
         }
         text
     }
 
     fn stats(&self) -> String {
         let text = format!("{:?}", self.cluster.stats());
-        let fields = text
-            .trim_start_matches("ClusterStats { ")
-            .trim_end_matches(" }")
-            .split(", ");
-        fields
-            .filter(|field| !field.ends_with(": 0"))
-            .fold(String::new(), |text, field| text + field + "\n")
+        let fields = text.trim_start_matches("ClusterStats { ").trim_end_matches(" }").split(", ");
+        fields.filter(|field| !field.ends_with(": 0")).fold(String::new(), |text, field| text + field + "\n")
     }
 }
 
 fn hello(role: &str, fields: &[&str]) -> Option<Hello> {
-    let role = [Role::Prefill, Role::Decode, Role::Both]
-        .into_iter()
-        .find(|known| known.as_str() == role)?;
+    let role = [Role::Prefill, Role::Decode, Role::Both].into_iter().find(|known| known.as_str() == role)?;
     let mut hello = Hello {
         role,
         fingerprint: "tiny".into(),
@@ -279,10 +233,7 @@ fn step_report(entries: &[&str]) -> Option<StepReport> {
                 let (of, reason) = value.split_once(':')?;
                 let reasons = [FinishReason::Stop, FinishReason::Length, FinishReason::Capacity];
                 let reason = reasons.into_iter().find(|known| known.as_str() == reason)?;
-                report.ends.push(End {
-                    attempt: attempt(of),
-                    reason,
-                });
+                report.ends.push(End { attempt: attempt(of), reason });
             }
             (head, value) => {
                 let (of, index) = head.split_once('@')?;
@@ -295,27 +246,4 @@ fn step_report(entries: &[&str]) -> Option<StepReport> {
         }
     }
     Some(report)
-}
-
-fn number(word: &str) -> u64 {
-    word.parse().unwrap_or_else(|_| panic!("not a number: {word}"))
-}
-
-fn peer(word: &str) -> Peer {
-    let (worker, incarnation) = word
-        .strip_prefix('w')
-        .and_then(|rest| rest.split_once('#'))
-        .expect("wID#INCARNATION");
-    Peer {
-        worker: WorkerId(number(worker) as u32),
-        incarnation: Incarnation(number(incarnation)),
-    }
-}
-
-fn attempt(word: &str) -> Attempt {
-    let (request, tries) = word.split_once('.').expect("REQUEST.NUMBER");
-    Attempt {
-        request: RequestId(number(request)),
-        number: number(tries) as u32,
-    }
 }

@@ -28,10 +28,7 @@ pub fn run<M: Machine>(prefix: &str, make: impl Fn() -> M) {
             write!(failures, "\n{}\n{differences}", file.display()).unwrap();
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{failures}\n(- expected, + actual; UPDATE_GOLDEN=1 rewrites the files)"
-    );
+    assert!(failures.is_empty(), "{failures}\n(- expected, + actual; UPDATE_GOLDEN=1 rewrites the files)");
 }
 
 fn files(prefix: &str) -> Vec<PathBuf> {
@@ -40,11 +37,8 @@ fn files(prefix: &str) -> Vec<PathBuf> {
         let name = path.file_name().unwrap().to_string_lossy();
         name.ends_with(".txt") && name.starts_with(&format!("{prefix}_"))
     };
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(is_ours)
-        .collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(is_ours).collect();
     files.sort();
     files
 }
@@ -63,11 +57,7 @@ fn replay(text: &str, machine: &mut impl Machine) -> (String, String) {
             }
             continue;
         }
-        let expected: Vec<&str> = lines
-            .by_ref()
-            .map(|(_, line)| line)
-            .take_while(|line| !line.is_empty())
-            .collect();
+        let expected: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| !line.is_empty()).collect();
         let answers: Vec<String> = commands.drain(..).map(|command| machine.exec(command)).collect();
         let actual: Vec<&str> = answers.iter().flat_map(|answer| answer.lines()).collect();
         actual.iter().for_each(|line| writeln!(output, "{line}").unwrap());
@@ -87,12 +77,7 @@ fn replay(text: &str, machine: &mut impl Machine) -> (String, String) {
 fn diff(expected: &[&str], actual: &[&str]) -> String {
     let same = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();
     let (expected_rest, actual_rest) = (&expected[same..], &actual[same..]);
-    let same_end = expected_rest
-        .iter()
-        .rev()
-        .zip(actual_rest.iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let same_end = expected_rest.iter().rev().zip(actual_rest.iter().rev()).take_while(|(a, b)| a == b).count();
     let mut text = String::new();
     let mut write =
         |mark: char, lines: &[&str]| lines.iter().for_each(|line| writeln!(text, "  {mark} {line}").unwrap());

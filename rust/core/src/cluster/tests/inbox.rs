@@ -14,58 +14,16 @@ fn envelopes() {
     let mut b = Bench::bring_to(Phase::Decoding);
     let news = || Message::StepReport(tokens(attempt(1, 1), 1, &[11], None));
     let good = b.envelope(D, news());
-    ignored(
-        &mut b,
-        Envelope {
-            from: Party::Cluster,
-            ..good.clone()
-        },
-    );
-    ignored(
-        &mut b,
-        Envelope {
-            from: Party::Worker(peer(9, 1)),
-            ..good.clone()
-        },
-    );
-    ignored(
-        &mut b,
-        Envelope {
-            from: Party::Worker(peer(1, 2)),
-            ..good.clone()
-        },
-    );
-    ignored(
-        &mut b,
-        Envelope {
-            from: Party::Worker(peer(1, 0)),
-            ..good.clone()
-        },
-    );
-    ignored(
-        &mut b,
-        Envelope {
-            seq: good.seq - 1,
-            ..good.clone()
-        },
-    );
-    ignored(
-        &mut b,
-        Envelope {
-            epoch: Epoch(6),
-            ..good.clone()
-        },
-    );
+    ignored(&mut b, Envelope { from: Party::Cluster, ..good.clone() });
+    ignored(&mut b, Envelope { from: Party::Worker(peer(9, 1)), ..good.clone() });
+    ignored(&mut b, Envelope { from: Party::Worker(peer(1, 2)), ..good.clone() });
+    ignored(&mut b, Envelope { from: Party::Worker(peer(1, 0)), ..good.clone() });
+    ignored(&mut b, Envelope { seq: good.seq - 1, ..good.clone() });
+    ignored(&mut b, Envelope { epoch: Epoch(6), ..good.clone() });
     ignored(&mut b, good); // that number is taken now
     let stats = b.cluster.stats();
-    assert_eq!(
-        (stats.unexpected, stats.unknown_peer, stats.dead_incarnation),
-        (1, 2, 1)
-    );
-    assert_eq!(
-        (stats.duplicate_messages, stats.foreign_epoch, stats.lost_messages),
-        (2, 1, 0)
-    );
+    assert_eq!((stats.unexpected, stats.unknown_peer, stats.dead_incarnation), (1, 2, 1));
+    assert_eq!((stats.duplicate_messages, stats.foreign_epoch, stats.lost_messages), (2, 1, 0));
     assert_eq!(b.say(D, news()), ["emit 1@1 [11]"]);
 }
 
@@ -73,31 +31,13 @@ fn envelopes() {
 fn malformed_reports() {
     let mut b = Bench::bring_to(Phase::Decoding);
     let good = || tokens(attempt(1, 1), 1, &[11], None);
-    let acked = Load {
-        acked_seq: 99,
-        ..Load::default()
-    };
+    let acked = Load { acked_seq: 99, ..Load::default() };
     let bad = [
-        Message::StepReport(StepReport {
-            counts: vec![2],
-            ..good()
-        }),
-        Message::StepReport(StepReport {
-            counts: vec![u32::MAX],
-            ..good()
-        }),
-        Message::StepReport(StepReport {
-            counts: vec![],
-            ..good()
-        }),
-        Message::StepReport(StepReport {
-            first_index: vec![],
-            ..good()
-        }),
-        Message::StepReport(StepReport {
-            extras: vec![ByteBuf::new(); 2],
-            ..good()
-        }),
+        Message::StepReport(StepReport { counts: vec![2], ..good() }),
+        Message::StepReport(StepReport { counts: vec![u32::MAX], ..good() }),
+        Message::StepReport(StepReport { counts: vec![], ..good() }),
+        Message::StepReport(StepReport { first_index: vec![], ..good() }),
+        Message::StepReport(StepReport { extras: vec![ByteBuf::new(); 2], ..good() }),
         Message::Load(acked),
     ];
     let n = bad.len() as u64;
@@ -108,23 +48,15 @@ fn malformed_reports() {
     assert_eq!(b.cluster.stats().malformed, n);
     let mut b = Bench::bring_to(Phase::Reserving);
     let texts = b.say(D, reserved(D2, attempt(1, 1)));
-    assert_eq!(
-        texts[..2],
-        ["w1#1 <- #4 abort 1.1", "1.1 resuming"],
-        "a reservation for somebody else"
-    );
+    assert_eq!(texts[..2], ["w1#1 <- #4 abort 1.1", "1.1 resuming"], "a reservation for somebody else");
 }
 
 #[test]
 fn messages_that_are_not_for_a_cluster() {
     let mut b = Bench::bring_to(Phase::Decoding);
     let n = b.cluster.stats().unexpected;
-    for body in [
-        Message::Heartbeat,
-        Message::Abort(attempt(1, 1)),
-        Message::Fence(TransferId(1)),
-        Message::PeerDead(D),
-    ] {
+    for body in [Message::Heartbeat, Message::Abort(attempt(1, 1)), Message::Fence(TransferId(1)), Message::PeerDead(D)]
+    {
         let envelope = b.envelope(D, body);
         ignored(&mut b, envelope);
     }
@@ -141,17 +73,11 @@ fn the_wrong_worker_or_the_wrong_moment() {
             reserved(D2, now),
             refused(now),
             failed(now),
-            Message::Rejected(Rejected {
-                attempt: now,
-                reason: "no".into(),
-            }),
+            Message::Rejected(Rejected { attempt: now, reason: "no".into() }),
             Message::StepReport(activated(now)),
             Message::StepReport(tokens(now, 1, &[66], None)),
             Message::StepReport(StepReport {
-                ends: vec![End {
-                    attempt: now,
-                    reason: FinishReason::Stop,
-                }],
+                ends: vec![End { attempt: now, reason: FinishReason::Stop }],
                 ..Default::default()
             }),
         ];

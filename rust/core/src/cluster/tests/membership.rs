@@ -5,45 +5,25 @@ use super::*;
 #[test]
 fn workers_are_made_known_to_each_other() {
     let mut b = Bench::empty();
-    assert_eq!(
-        b.say(P, Message::Hello(hello(Role::Prefill))),
-        ["w0#1 up, prefill", "w0#1 <- #1 welcome"]
-    );
+    assert_eq!(b.say(P, Message::Hello(hello(Role::Prefill))), ["w0#1 up, prefill", "w0#1 <- #1 welcome"]);
     assert_eq!(
         b.say(D, Message::Hello(hello(Role::Decode))),
-        [
-            "w1#1 up, decode",
-            "w1#1 <- #1 welcome",
-            "w1#1 <- #2 peer_up w0#1",
-            "w0#1 <- #2 peer_up w1#1"
-        ]
+        ["w1#1 up, decode", "w1#1 <- #1 welcome", "w1#1 <- #2 peer_up w0#1", "w0#1 <- #2 peer_up w1#1"]
     );
 }
 
 #[test]
 fn a_worker_that_does_not_match_is_refused_with_the_reason() {
     let mut b = Bench::split();
-    let other = Hello {
-        fingerprint: "huge".into(),
-        ..hello(Role::Decode)
-    };
+    let other = Hello { fingerprint: "huge".into(), ..hello(Role::Decode) };
     assert_eq!(
         b.say(D2, Message::Hello(other)),
         ["w2#1 refused: its fingerprint is \"huge\", that of w0#1 is \"tiny\"; KV cannot flow between them"]
     );
-    let empty = Hello {
-        num_blocks: 0,
-        ..hello(Role::Decode)
-    };
-    assert_eq!(
-        b.say(D2, Message::Hello(empty)),
-        ["w2#1 refused: num_blocks is 0, needs at least 1"]
-    );
+    let empty = Hello { num_blocks: 0, ..hello(Role::Decode) };
+    assert_eq!(b.say(D2, Message::Hello(empty)), ["w2#1 refused: num_blocks is 0, needs at least 1"]);
     assert!(b.load(D2, 0).is_empty());
-    assert_eq!(
-        (b.cluster.stats().unknown_peer, b.cluster.stats().workers_refused),
-        (1, 2)
-    );
+    assert_eq!((b.cluster.stats().unknown_peer, b.cluster.stats().workers_refused), (1, 2));
     assert_eq!(b.cluster.workers().len(), 2);
 }
 
@@ -98,20 +78,14 @@ fn the_dead_stay_dead() {
     assert!(b.say(D, Message::Hello(hello(Role::Decode))).is_empty());
     b.dead(peer(1, 5)); // died before it could say anything
     assert!(b.say(peer(1, 4), Message::Hello(hello(Role::Decode))).is_empty());
-    assert_eq!(
-        b.say(peer(1, 6), Message::Hello(hello(Role::Decode)))[0],
-        "w1#6 up, decode"
-    );
+    assert_eq!(b.say(peer(1, 6), Message::Hello(hello(Role::Decode)))[0], "w1#6 up, decode");
     assert_eq!(b.cluster.stats().dead_incarnation, 2);
 }
 
 #[test]
 fn a_successor_that_dies_unheard_is_proof_too() {
     let mut b = Bench::bring_to(Phase::Decoding);
-    assert_eq!(
-        b.dead(peer(1, 2)),
-        ["w1#1 down, replaced", "w0#1 <- #4 peer_dead w1#1", "1.1 resuming"]
-    );
+    assert_eq!(b.dead(peer(1, 2)), ["w1#1 down, replaced", "w0#1 <- #4 peer_dead w1#1", "1.1 resuming"]);
 }
 
 #[test]
@@ -119,12 +93,7 @@ fn a_lost_worker_can_still_be_proven_dead_or_say_hello() {
     let mut b = Bench::bring_to(Phase::Running);
     b.wait_ms(8_000);
     assert_eq!(b.cluster.workers()[0].health, Health::Lost);
-    let mut c = Bench {
-        cluster: b.cluster.clone(),
-        now: b.now,
-        seqs: b.seqs.clone(),
-        sent: b.sent.clone(),
-    };
+    let mut c = Bench { cluster: b.cluster.clone(), now: b.now, seqs: b.seqs.clone(), sent: b.sent.clone() };
     assert_eq!(b.dead(B), ["w3#1 down, dead"]);
     assert_eq!(b.cluster.stats().workers_lost, 1, "lost once");
     let texts = c.say(B, Message::Hello(hello(Role::Both)));
@@ -143,15 +112,7 @@ fn b112_a_refusal_is_forgotten_by_time_alone() {
 #[test]
 fn a_quiet_cluster_answers_a_report() {
     let mut b = Bench::split();
-    assert!(
-        b.wait_ms_hearing(2_600, &[(P, 0), (D, 0)])
-            .iter()
-            .all(|text| text.ends_with("heartbeat"))
-    );
+    assert!(b.wait_ms_hearing(2_600, &[(P, 0), (D, 0)]).iter().all(|text| text.ends_with("heartbeat")));
     let texts = b.wait_ms_hearing(10_000, &[(P, 0), (D, 0)]);
-    assert_eq!(
-        texts.len(),
-        8,
-        "each worker hears something four times in cluster_silence_ns: {texts:?}"
-    );
+    assert_eq!(texts.len(), 8, "each worker hears something four times in cluster_silence_ns: {texts:?}");
 }

@@ -21,17 +21,11 @@ const D2: Peer = peer(2, 1);
 const B: Peer = peer(3, 1);
 
 const fn peer(worker: u32, incarnation: u64) -> Peer {
-    Peer {
-        worker: WorkerId(worker),
-        incarnation: Incarnation(incarnation),
-    }
+    Peer { worker: WorkerId(worker), incarnation: Incarnation(incarnation) }
 }
 
 fn attempt(request: u64, number: u32) -> Attempt {
-    Attempt {
-        request: RequestId(request),
-        number,
-    }
+    Attempt { request: RequestId(request), number }
 }
 
 fn hello(role: Role) -> Hello {
@@ -48,35 +42,19 @@ fn hello(role: Role) -> Hello {
 
 fn destination(peer: Peer) -> Destination {
     let missing = TokenRange { start: 0, end: 4 };
-    Destination {
-        peer,
-        transfer: TransferId(1),
-        missing,
-        blocks: Vec::new(),
-        block_size: 4,
-    }
+    Destination { peer, transfer: TransferId(1), missing, blocks: Vec::new(), block_size: 4 }
 }
 
 fn reserved(decode: Peer, attempt: Attempt) -> Message {
-    Message::Reserved(Reserved {
-        attempt,
-        destination: destination(decode),
-    })
+    Message::Reserved(Reserved { attempt, destination: destination(decode) })
 }
 
 fn refused(attempt: Attempt) -> Message {
-    Message::ReserveRefused(ReserveRefused {
-        attempt,
-        free_blocks: 0,
-        needed_blocks: 2,
-    })
+    Message::ReserveRefused(ReserveRefused { attempt, free_blocks: 0, needed_blocks: 2 })
 }
 
 fn failed(attempt: Attempt) -> Message {
-    Message::AttemptFailed(AttemptFailed {
-        attempt,
-        reason: FailReason::LeaseExpired,
-    })
+    Message::AttemptFailed(AttemptFailed { attempt, reason: FailReason::LeaseExpired })
 }
 
 /// A report of one request.
@@ -92,10 +70,7 @@ fn tokens(attempt: Attempt, first: u32, ids: &[u32], end: Option<FinishReason>) 
 }
 
 fn activated(attempt: Attempt) -> StepReport {
-    StepReport {
-        activated: vec![attempt],
-        ..StepReport::default()
-    }
+    StepReport { activated: vec![attempt], ..StepReport::default() }
 }
 
 /// A cluster under test, its clock, and the numbers of its workers' messages.
@@ -110,12 +85,7 @@ struct Bench {
 impl Bench {
     fn empty() -> Self {
         let cluster = Cluster::new(ClusterConfig::new(Epoch(7))).unwrap();
-        Self {
-            cluster,
-            now: 0,
-            seqs: BTreeMap::new(),
-            sent: BTreeMap::new(),
-        }
+        Self { cluster, now: 0, seqs: BTreeMap::new(), sent: BTreeMap::new() }
     }
 
     /// With these workers, the actions of their joining taken.
@@ -143,10 +113,7 @@ impl Bench {
 
     fn try_submit(&mut self, request: Request) -> String {
         let before = (self.cluster.num_requests(), self.cluster.num_waiting());
-        let error = self
-            .cluster
-            .handle(ClusterEvent::Submit(request), self.now)
-            .unwrap_err();
+        let error = self.cluster.handle(ClusterEvent::Submit(request), self.now).unwrap_err();
         assert_eq!((self.cluster.num_requests(), self.cluster.num_waiting()), before);
         assert!(self.actions().is_empty());
         error.to_string()
@@ -159,13 +126,7 @@ impl Bench {
     fn envelope(&mut self, from: Peer, body: Message) -> Envelope {
         let seq = self.seqs.entry(from).or_default();
         *seq += 1;
-        Envelope {
-            from: Party::Worker(from),
-            to: Incarnation(0),
-            epoch: Epoch(7),
-            seq: *seq,
-            body,
-        }
+        Envelope { from: Party::Worker(from), to: Incarnation(0), epoch: Epoch(7), seq: *seq, body }
     }
 
     fn say(&mut self, from: Peer, body: Message) -> Vec<String> {
@@ -179,14 +140,7 @@ impl Bench {
 
     fn load(&mut self, from: Peer, used_blocks: u32) -> Vec<String> {
         let acked_seq = self.sent.get(&from).copied().unwrap_or(0);
-        self.say(
-            from,
-            Message::Load(Load {
-                acked_seq,
-                used_blocks,
-                ..Load::default()
-            }),
-        )
+        self.say(from, Message::Load(Load { acked_seq, used_blocks, ..Load::default() }))
     }
 
     fn dead(&mut self, peer: Peer) -> Vec<String> {
@@ -225,11 +179,7 @@ impl Bench {
             if let ClusterAction::Send { to, message } = &action {
                 let sent = self.sent.entry(*to).or_default();
                 *sent += 1;
-                assert_eq!(
-                    (message.seq, message.epoch),
-                    (*sent, Epoch(7)),
-                    "messages are numbered one by one"
-                );
+                assert_eq!((message.seq, message.epoch), (*sent, Epoch(7)), "messages are numbered one by one");
             }
             texts.push(action.to_string());
         }
@@ -267,18 +217,9 @@ impl Bench {
     fn assert_idle(&mut self) {
         assert_eq!((self.cluster.num_requests(), self.cluster.num_waiting()), (0, 0));
         for load in self.cluster.loads() {
-            assert_eq!(
-                (load.booked, load.expected_growth, load.queued_prefill, load.placements),
-                (0, 0, 0, 0)
-            );
+            assert_eq!((load.booked, load.expected_growth, load.queued_prefill, load.placements), (0, 0, 0, 0));
         }
     }
 }
 
-const PLACED: [Phase; 5] = [
-    Phase::Reserving,
-    Phase::Prefilling,
-    Phase::HandedOff,
-    Phase::Decoding,
-    Phase::Running,
-];
+const PLACED: [Phase; 5] = [Phase::Reserving, Phase::Prefilling, Phase::HandedOff, Phase::Decoding, Phase::Running];

@@ -4,11 +4,7 @@ use super::*;
 
 #[test]
 fn b010_colliding_hashes_do_not_share_blocks() {
-    let mut pool = BlockPool::new(PoolConfig {
-        hash_bits: 1,
-        ..PoolConfig::new(8, 2, 42)
-    })
-    .unwrap();
+    let mut pool = BlockPool::new(PoolConfig { hash_bits: 1, ..PoolConfig::new(8, 2, 42) }).unwrap();
     // Three prompts under two possible hashes: at least two collide.
     let prompts = [[1, 2], [3, 4], [5, 6]];
     let blocks: Vec<_> = prompts.iter().map(|prompt| run(&mut pool, T1, prompt)).collect();
@@ -20,11 +16,7 @@ fn b010_colliding_hashes_do_not_share_blocks() {
 
 #[test]
 fn b010_same_tokens_after_colliding_parents_are_different_prefixes() {
-    let mut pool = BlockPool::new(PoolConfig {
-        hash_bits: 1,
-        ..PoolConfig::new(16, 1, 42)
-    })
-    .unwrap();
+    let mut pool = BlockPool::new(PoolConfig { hash_bits: 1, ..PoolConfig::new(16, 1, 42) }).unwrap();
     let blocks: Vec<_> = (1..=3).map(|first| run(&mut pool, T1, &[first, 9, 9])).collect();
     for (first, blocks) in (1..=3).zip(&blocks) {
         assert_eq!(hits(&pool, T1, &[first, 9, 9]), ids(blocks));
@@ -47,10 +39,7 @@ fn b014_a_forgotten_block_hides_what_follows_until_it_is_written_again() {
     let blocks = run(&mut pool, T1, &tokens(12));
     assert!(pool.forget(blocks[1]));
     assert!(!pool.forget(blocks[1]));
-    assert_eq!(
-        (hits(&pool, T1, &tokens(12)), pool.ref_count(blocks[1])),
-        (ids(&blocks[..1]), 1)
-    );
+    assert_eq!((hits(&pool, T1, &tokens(12)), pool.ref_count(blocks[1])), (ids(&blocks[..1]), 1));
     write(&mut pool, T1, &tokens(12), &blocks);
     assert_eq!(hits(&pool, T1, &tokens(12)), ids(&blocks));
 }
@@ -90,24 +79,15 @@ fn k004_a_block_that_is_handed_out_loses_its_old_content() {
     let block = run(&mut pool, T1, &tokens(4));
     end(&mut pool, &block);
     assert_eq!(pool.allocate(), Some(block[0]));
-    assert_eq!(
-        (hits(&pool, T1, &tokens(4)), pool.node_of(block[0]), pool.num_cached()),
-        (vec![], None, 0)
-    );
+    assert_eq!((hits(&pool, T1, &tokens(4)), pool.node_of(block[0]), pool.num_cached()), (vec![], None, 0));
 }
 
 #[test]
 fn k006_with_caching_off_nothing_is_shared() {
-    let config = PoolConfig {
-        prefix_caching: false,
-        ..PoolConfig::new(4, 4, 42)
-    };
+    let config = PoolConfig { prefix_caching: false, ..PoolConfig::new(4, 4, 42) };
     let mut pool = BlockPool::new(config).unwrap();
     let first = run(&mut pool, T1, &tokens(8));
-    assert_eq!(
-        (hits(&pool, T1, &tokens(8)), pool.num_cached(), pool.node_of(first[0])),
-        (vec![], 0, None)
-    );
+    assert_eq!((hits(&pool, T1, &tokens(8)), pool.num_cached(), pool.node_of(first[0])), (vec![], 0, None));
     let second = run(&mut pool, T1, &tokens(8));
     assert_eq!((ids(&first), ids(&second)), (vec![0, 1], vec![2, 3]));
 }
@@ -140,10 +120,7 @@ fn k007_the_last_registration_of_a_block_counts() {
 fn k008_namespaces_do_not_share() {
     let mut pool = pool(8, 4);
     let blocks = run(&mut pool, T1, &tokens(8));
-    assert_eq!(
-        (hits(&pool, T2, &tokens(8)), hits(&pool, T1, &tokens(8))),
-        (vec![], ids(&blocks))
-    );
+    assert_eq!((hits(&pool, T2, &tokens(8)), hits(&pool, T1, &tokens(8))), (vec![], ids(&blocks)));
     assert_ne!(NodeRef::root(T1), NodeRef::root(T2));
 }
 
@@ -157,10 +134,7 @@ fn k010_reset_is_refused_while_a_block_is_owned() {
     end(&mut pool, &blocks);
     let order = free(&pool);
     assert!(pool.reset_prefix_cache());
-    assert_eq!(
-        (hits(&pool, T1, &tokens(8)), pool.num_cached(), free(&pool)),
-        (vec![], 0, order)
-    );
+    assert_eq!((hits(&pool, T1, &tokens(8)), pool.num_cached(), free(&pool)), (vec![], 0, order));
     pool.check().unwrap();
     // What was remembered from before is not mistaken for what comes after.
     let again = run(&mut pool, T1, &tokens(8));
@@ -207,10 +181,7 @@ fn a_prompt_may_leave_its_last_block_to_be_run() {
     let end = pool.lookup(T1, &tokens(8), (8 - 1) / 4, &mut hits);
     assert_eq!((ids(&hits), Some(end)), (ids(&blocks[..1]), pool.node_of(blocks[0])));
     hits.clear();
-    assert_eq!(
-        (pool.lookup(T1, &tokens(8), 0, &mut hits), hits.len()),
-        (NodeRef::root(T1), 0)
-    );
+    assert_eq!((pool.lookup(T1, &tokens(8), 0, &mut hits), hits.len()), (NodeRef::root(T1), 0));
 }
 
 #[test]

@@ -6,11 +6,7 @@ use crate::kv::{BlockId, BlockPool, Namespace, NodeRef, PoolConfig};
 /// Blocks 1 and 2 hold a prefix of two blocks and are owned, block 3 is free and cached under it, 0 is reserved, the
 /// others are free.
 fn pool() -> BlockPool {
-    let mut pool = BlockPool::new(PoolConfig {
-        reserved_blocks: 1,
-        ..PoolConfig::new(8, 2, 42)
-    })
-    .unwrap();
+    let mut pool = BlockPool::new(PoolConfig { reserved_blocks: 1, ..PoolConfig::new(8, 2, 42) }).unwrap();
     let mut blocks = Vec::new();
     pool.take(&[], 3, &mut blocks).unwrap();
     let mut node = NodeRef::root(Namespace(0));
@@ -36,27 +32,15 @@ fn slot_of(pool: &BlockPool, block: usize) -> usize {
 
 #[test]
 fn notices_blocks_that_are_lost_or_have_two_lives() {
-    assert_eq!(
-        found(|pool| pool.refs[1] = 0),
-        "block 1 has 0 owners, on the free list: false"
-    );
-    assert_eq!(
-        found(|pool| pool.refs[5] = 1),
-        "block 5 has 1 owners, on the free list: true"
-    );
+    assert_eq!(found(|pool| pool.refs[1] = 0), "block 1 has 0 owners, on the free list: false");
+    assert_eq!(found(|pool| pool.refs[5] = 1), "block 5 has 1 owners, on the free list: true");
     assert_eq!(found(|pool| pool.refs[0] = 1), "reserved block 0 was handed out");
-    assert_eq!(
-        found(|pool| pool.free.push_front(BlockId(0))),
-        "reserved block 0 was handed out"
-    );
+    assert_eq!(found(|pool| pool.free.push_front(BlockId(0))), "reserved block 0 was handed out");
 }
 
 #[test]
 fn notices_a_free_list_out_of_order_or_out_of_count() {
-    assert_eq!(
-        found(|pool| pool.free.corrupt_len()),
-        "free list: holds 5 blocks, counts 6"
-    );
+    assert_eq!(found(|pool| pool.free.corrupt_len()), "free list: holds 5 blocks, counts 6");
     let cached_first = |pool: &mut BlockPool| {
         pool.free.remove(BlockId(3));
         pool.free.push_front(BlockId(3));
@@ -66,10 +50,7 @@ fn notices_a_free_list_out_of_order_or_out_of_count() {
 
 #[test]
 fn notices_blocks_and_nodes_that_disagree() {
-    assert_eq!(
-        found(|pool| pool.prefix.num_blocks = 4),
-        "3 blocks are findable, counted 4"
-    );
+    assert_eq!(found(|pool| pool.prefix.num_blocks = 4), "3 blocks are findable, counted 4");
     assert!(found(|pool| pool.prefix.node_of[7] = 2).contains("say that they are at a node"));
     assert!(found(|pool| pool.prefix.node_of[1] = 2).contains("but says 2"));
 }
@@ -116,10 +97,7 @@ fn notices_a_damaged_index() {
 fn owners_must_match_counts_exactly() {
     let pool = pool();
     pool.check_owners([BlockId(2), BlockId(1)]).unwrap();
-    assert_eq!(
-        pool.check_owners([BlockId(1)]).unwrap_err(),
-        "block 2 has 1 references, but 0 owners"
-    );
+    assert_eq!(pool.check_owners([BlockId(1)]).unwrap_err(), "block 2 has 1 references, but 0 owners");
     let unknown = pool.check_owners([BlockId(8)]).unwrap_err();
     assert_eq!(unknown, "somebody owns block 8, which is not in the pool");
 }

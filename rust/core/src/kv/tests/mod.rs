@@ -12,11 +12,7 @@ const T2: Namespace = Namespace(2);
 
 /// `usable` blocks with the ids 1 to `usable`; block 0 is reserved.
 fn pool(usable: u32, block_size: u32) -> BlockPool {
-    BlockPool::new(PoolConfig {
-        reserved_blocks: 1,
-        ..PoolConfig::new(usable + 1, block_size, 42)
-    })
-    .unwrap()
+    BlockPool::new(PoolConfig { reserved_blocks: 1, ..PoolConfig::new(usable + 1, block_size, 42) }).unwrap()
 }
 
 fn ids(blocks: &[BlockId]) -> Vec<u32> {
@@ -47,9 +43,7 @@ fn admit(pool: &mut BlockPool, ns: Namespace, tokens: &[u32]) -> Result<Vec<Bloc
 fn write(pool: &mut BlockPool, ns: Namespace, tokens: &[u32], blocks: &[BlockId]) -> NodeRef {
     let block_size = pool.config().block_size as usize;
     let full = tokens.chunks_exact(block_size).zip(blocks);
-    let end = full.fold(NodeRef::root(ns), |parent, (tokens, &block)| {
-        pool.register(block, parent, tokens)
-    });
+    let end = full.fold(NodeRef::root(ns), |parent, (tokens, &block)| pool.register(block, parent, tokens));
     pool.check().unwrap();
     end
 }
@@ -72,9 +66,5 @@ fn tokens(n: u32) -> Vec<u32> {
 
 /// `head` and then tokens that occur nowhere else.
 fn diverging(head: &[u32], len: usize, tail: u32) -> Vec<u32> {
-    head.iter()
-        .copied()
-        .chain((0..).map(|i| tail * 1000 + i))
-        .take(len)
-        .collect()
+    head.iter().copied().chain((0..).map(|i| tail * 1000 + i)).take(len).collect()
 }

@@ -13,10 +13,7 @@ fn b001_releasing_a_block_for_both_its_owners_at_once_frees_it_once() {
     let mut all = ids(&std::iter::from_fn(|| pool.allocate()).collect::<Vec<_>>());
     all.sort_unstable();
     assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 8]);
-    assert_eq!(
-        pool.take(&[], 1, &mut Vec::new()),
-        Err(PoolError::NoSpace { needed: 1, free: 0 })
-    );
+    assert_eq!(pool.take(&[], 1, &mut Vec::new()), Err(PoolError::NoSpace { needed: 1, free: 0 }));
 }
 
 #[test]
@@ -90,10 +87,7 @@ fn b021_a_partial_match_owns_no_more_than_it_matched() {
     let all = run(&mut pool, T1, &tokens(12));
     end(&mut pool, &all);
     let partial = admit(&mut pool, T1, &tokens(8)).unwrap();
-    assert_eq!(
-        (ids(&partial), pool.num_used(), pool.ref_count(all[2])),
-        (ids(&all[..2]), 2, 0)
-    );
+    assert_eq!((ids(&partial), pool.num_used(), pool.ref_count(all[2])), (ids(&all[..2]), 2, 0));
     let diverged = run(&mut pool, T1, &diverging(&tokens(8), 12, 5));
     assert_eq!(diverged[..2], partial[..]);
     end(&mut pool, &partial);
@@ -143,14 +137,7 @@ fn k009_refused_hits_keep_counts_and_order() {
     pool.check().unwrap();
     pool.check_owners(owner).unwrap();
     pool.take(&named, 3, &mut out).unwrap();
-    assert_eq!(
-        (
-            pool.ref_count(cached[0]),
-            pool.ref_count(cached[1]),
-            pool.ref_count(cached[2])
-        ),
-        (2, 2, 1)
-    );
+    assert_eq!((pool.ref_count(cached[0]), pool.ref_count(cached[1]), pool.ref_count(cached[2])), (2, 2, 1));
     pool.check().unwrap();
 }
 
@@ -161,10 +148,7 @@ fn k016_a_free_hit_counts_as_consumption() {
     end(&mut pool, &cached);
     let one_more = diverging(&tokens(4), 8, 7);
     let other = pool.allocate().unwrap();
-    assert_eq!(
-        admit(&mut pool, T1, &one_more),
-        Err(PoolError::NoSpace { needed: 2, free: 1 })
-    );
+    assert_eq!(admit(&mut pool, T1, &one_more), Err(PoolError::NoSpace { needed: 2, free: 1 }));
     pool.release(other);
     assert_eq!(ids(&admit(&mut pool, T1, &one_more).unwrap()), [1, 2]);
 }
@@ -183,23 +167,11 @@ fn misuse_is_named() {
     let panics = |misuse: fn(&mut BlockPool)| {
         let mut pool = pool(4, 4);
         let misuse = std::panic::AssertUnwindSafe(|| misuse(&mut pool));
-        *std::panic::catch_unwind(misuse)
-            .unwrap_err()
-            .downcast::<String>()
-            .unwrap()
+        *std::panic::catch_unwind(misuse).unwrap_err().downcast::<String>().unwrap()
     };
-    assert_eq!(
-        panics(|pool| pool.retain(BlockId(1))),
-        "retain of block 1, which nobody owns"
-    );
-    assert_eq!(
-        panics(|pool| pool.release(BlockId(0))),
-        "release of block 0, which nobody owns"
-    );
-    assert_eq!(
-        panics(|pool| pool.release(BlockId(5))),
-        "block 5 is not in this pool of 5"
-    );
+    assert_eq!(panics(|pool| pool.retain(BlockId(1))), "retain of block 1, which nobody owns");
+    assert_eq!(panics(|pool| pool.release(BlockId(0))), "release of block 0, which nobody owns");
+    assert_eq!(panics(|pool| pool.release(BlockId(5))), "block 5 is not in this pool of 5");
     let early = panics(|pool| _ = pool.register(BlockId(1), NodeRef::root(T1), &[1; 4]));
     assert_eq!(early, "register of block 1, which nobody owns");
     let partial = panics(|pool| {
@@ -214,29 +186,11 @@ fn impossible_configs_are_refused_by_name() {
     let refused = |config: PoolConfig| BlockPool::new(config).unwrap_err().to_string();
     let valid = PoolConfig::new(4, 16, 0);
     let text = "invalid pool config: num_blocks = 4, must exceed reserved_blocks = 4";
-    assert_eq!(
-        refused(PoolConfig {
-            reserved_blocks: 4,
-            ..valid.clone()
-        }),
-        text
-    );
+    assert_eq!(refused(PoolConfig { reserved_blocks: 4, ..valid.clone() }), text);
     let text = "invalid pool config: num_blocks = 4294967295, must be below 4294967295";
-    assert_eq!(
-        refused(PoolConfig {
-            num_blocks: u32::MAX,
-            ..valid.clone()
-        }),
-        text
-    );
+    assert_eq!(refused(PoolConfig { num_blocks: u32::MAX, ..valid.clone() }), text);
     let text = "invalid pool config: block_size = 0, must be at least 1";
-    assert_eq!(
-        refused(PoolConfig {
-            block_size: 0,
-            ..valid.clone()
-        }),
-        text
-    );
+    assert_eq!(refused(PoolConfig { block_size: 0, ..valid.clone() }), text);
     let text = "invalid pool config: hash_bits = 65, must be 1 to 64";
     assert_eq!(refused(PoolConfig { hash_bits: 65, ..valid }), text);
 }
