@@ -11,6 +11,7 @@ from pdsched import (
     Connect,
     Disconnect,
     Kill,
+    PeerDead,
     SchedulerConfig,
     Send,
     StartTransfer,
@@ -210,7 +211,9 @@ class GhostHost:
                         if (copy.transfer.transfer, copy.transfer.peer) == (action.transfer, action.peer):
                             copy.cancelled = True
                 case Kill():
-                    self.network.kill((action.worker, action.incarnation))
+                    victim = (action.worker, action.incarnation)
+                    self.network.kill(victim)
+                    self.worker.handle(PeerDead(*victim), self.network.now)
                 case Connect() | Disconnect():
                     pass
 

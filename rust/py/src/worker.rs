@@ -292,6 +292,7 @@ impl Worker {
             ("leases_expired", stats.leases_expired),
             ("hand_offs_in", stats.hand_offs_in),
             ("hand_offs_out", stats.hand_offs_out),
+            ("retired_blocks", stats.retired_blocks),
             ("failed_steps", stats.failed_steps),
         ] {
             dict.set_item(name, value)?;

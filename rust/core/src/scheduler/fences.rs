@@ -18,6 +18,8 @@ struct Fence {
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     fences: Vec<Fence>,
+    /// Blocks that are never handed out again.
+    retired: Vec<BlockId>,
 }
 
 impl Fences {
@@ -64,6 +66,19 @@ impl Fences {
         });
     }
 
+    /// The copy behind `pin` will never be proven over. Returns how many blocks are lost by it.
+    pub fn retire(&mut self, pin: PinId) -> u32 {
+        let Some(at) = self.fences.iter().position(|fence| fence.pins.contains(&pin)) else { return 0 };
+        let blocks = self.fences.swap_remove(at).blocks;
+        self.retired.extend_from_slice(&blocks);
+        blocks.len() as u32
+    }
+
+    /// Blocks lost for good.
+    pub fn num_retired(&self) -> u32 {
+        self.retired.len() as u32
+    }
+
     /// Blocks that will be free as soon as the steps in flight are done.
     pub fn credit(&self, pool: &BlockPool) -> u32 {
         let fences = self.fences.iter().filter(|fence| fence.pins.is_empty());
@@ -75,7 +90,7 @@ impl Fences {
     }
 
     pub fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.fences.iter().flat_map(|fence| fence.blocks.iter().copied())
+        self.fences.iter().flat_map(|fence| &fence.blocks).chain(&self.retired).copied()
     }
 }
 

@@ -178,6 +178,12 @@ impl Scheduler {
         true
     }
 
+    /// The copy behind a pin of a request that has ended will never be proven over: its blocks are lost for good.
+    /// Returns their number.
+    pub fn retire(&mut self, pin: PinId) -> u32 {
+        self.fences.retire(pin)
+    }
+
     /// The copy is over, proven.
     pub fn unpin(&mut self, id: RequestId, pin: PinId) -> bool {
         if let Some(slot) = self.table.find(id) {

@@ -260,9 +260,12 @@ impl Scheduler {
         self.flight.len()
     }
 
-    /// Nothing unfinished, nothing in flight, no block owned: what a drained scheduler must reach.
+    /// Nothing unfinished, nothing in flight, no block owned (but retired ones): what a drained scheduler must reach.
     pub fn is_idle(&self) -> bool {
-        !self.has_unfinished() && self.flight.len() == 0 && self.fences.is_empty() && self.pool.num_used() == 0
+        !self.has_unfinished()
+            && self.flight.len() == 0
+            && self.fences.is_empty()
+            && self.pool.num_used() == self.fences.num_retired()
     }
 
     /// Tokens still to be planned of requests that are not decoding: the queue a newcomer would find.

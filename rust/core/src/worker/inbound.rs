@@ -3,7 +3,7 @@
 //! | state | by message | by the clock | by the source's death |
 //! |---|---|---|---|
 //! | receiving | Sent, HandOff: complete when all is here → Release, decode; HandOff with a verdict, Abort → quarantine; a gap in what the source says → AttemptFailed, quarantine | lease over → Fence, AttemptFailed, quarantine | AttemptFailed, blocks free |
-//! | quarantine | FenceAck → blocks free | Fence again; at last Kill | blocks free |
+//! | quarantine | FenceAck → blocks free | Fence again; then Kill; after several in vain the blocks are retired | blocks free |
 //!
 //! Expiry never frees a block that the source may still write.
 
@@ -15,6 +15,9 @@ use crate::message::{
 };
 use crate::scheduler::{Arrival, PinId, ReserveError};
 use crate::time::{Nanos, Time};
+
+/// Times a writer is asked to be killed before its blocks are given up.
+const MAX_KILLS: u32 = 3;
 
 /// A reservation, or what is left of one.
 #[derive(Clone, Debug)]
@@ -32,7 +35,7 @@ pub(super) enum State {
     /// KV may arrive.
     Receiving { lease_until: Time, first_token: Option<u32> },
     /// Nobody wants it any more, but the source may still write.
-    Quarantined { ask_at: Time, kill_at: Time },
+    Quarantined { ask_at: Time, kill_at: Time, kills: u32 },
 }
 
 impl Worker {
@@ -151,7 +154,7 @@ impl Worker {
         };
         let Inbound { local, lease_ns, .. } = *inbound;
         let kill_at = now.saturating_add(self.config.kill_after_ns);
-        inbound.state = State::Quarantined { ask_at: now.saturating_add(lease_ns), kill_at };
+        inbound.state = State::Quarantined { ask_at: now.saturating_add(lease_ns), kill_at, kills: 0 };
         self.legs.remove(local);
         self.scheduler.abort(local, now);
     }
@@ -207,9 +210,13 @@ impl Worker {
                     self.quarantine(transfer, now);
                     self.fail_attempt(attempt, FailReason::LeaseExpired);
                 }
-                State::Quarantined { kill_at, .. } if now >= kill_at => {
-                    self.postpone(transfer, now);
-                    self.actions.push_back(WorkerAction::Kill(source));
+                State::Quarantined { kill_at, kills, .. } if now >= kill_at => {
+                    if kills == MAX_KILLS {
+                        self.retire(transfer);
+                    } else {
+                        self.postpone(transfer, now);
+                        self.actions.push_back(WorkerAction::Kill(source));
+                    }
                 }
                 State::Quarantined { ask_at, .. } if now >= ask_at => {
                     self.postpone(transfer, now);
@@ -223,13 +230,20 @@ impl Worker {
     /// Sets the next moment a quarantine asks again.
     fn postpone(&mut self, transfer: TransferId, now: Time) {
         let kill_after = self.config.kill_after_ns;
-        if let Some(Inbound { lease_ns, state: State::Quarantined { ask_at, kill_at }, .. }) =
-            self.inbound.get_mut(&transfer)
-        {
-            *ask_at = now.saturating_add(*lease_ns);
+        let Some(inbound) = self.inbound.get_mut(&transfer) else { return };
+        if let State::Quarantined { ask_at, kill_at, kills } = &mut inbound.state {
+            *ask_at = now.saturating_add(inbound.lease_ns);
             if now >= *kill_at {
                 *kill_at = now.saturating_add(kill_after);
+                *kills += 1;
             }
+        }
+    }
+
+    /// Nobody can prove that the source writes no more: its blocks are never handed out again.
+    fn retire(&mut self, transfer: TransferId) {
+        if let Some(inbound) = self.inbound.remove(&transfer) {
+            self.stats.retired_blocks += u64::from(self.scheduler.retire(inbound.pin));
         }
     }
 
@@ -246,7 +260,7 @@ impl Inbound {
     pub fn deadline(&self) -> Time {
         match self.state {
             State::Receiving { lease_until, .. } => lease_until,
-            State::Quarantined { ask_at, kill_at } => ask_at.min(kill_at),
+            State::Quarantined { ask_at, kill_at, .. } => ask_at.min(kill_at),
         }
     }
 }

@@ -45,13 +45,16 @@ pub(super) struct PeerLinks {
 }
 
 impl PeerLinks {
-    /// A peer joined. Returns the older life it replaces.
-    pub fn join(&mut self, peer: Peer) -> Option<Peer> {
-        let old = self.links.get(&peer.worker).map(|link| Peer { worker: peer.worker, incarnation: link.incarnation });
-        if old != Some(peer) {
+    /// A peer joined, or is named again.
+    pub fn join(&mut self, peer: Peer) {
+        if !self.knows(peer) {
             self.links.insert(peer.worker, PeerLink { incarnation: peer.incarnation, seq_out: 0, seq_in: 0 });
         }
-        old.filter(|&old| old != peer)
+    }
+
+    /// The life of a worker that is known here.
+    pub fn current(&self, worker: WorkerId) -> Option<Peer> {
+        self.links.get(&worker).map(|link| Peer { worker, incarnation: link.incarnation })
     }
 
     /// A peer is gone. False if this life of it was not known.

@@ -42,7 +42,7 @@ use inbound::Inbound;
 use leg::{Leg, Legs, Part};
 use link::{ClusterLink, PeerLinks};
 use outbound::{Key, Outbound};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub struct WorkerStats {
     pub hand_offs_in: u64,
     /// Hand-offs released by their destination.
     pub hand_offs_out: u64,
+    /// Blocks given up because their writer could be proven neither silent nor dead.
+    pub retired_blocks: u64,
     /// Steps the runner failed.
     pub failed_steps: u64,
 }
@@ -139,9 +141,11 @@ impl Worker {
             Message::Welcome(welcome) => self.cluster.welcome(welcome, now),
             Message::Heartbeat => {}
             Message::PeerUp(up) => {
-                if let Some(old) = self.peers.join(up.peer) {
-                    self.forget_peer(old);
+                // A new life of a worker proves that the old one is over; its PeerDead may have passed us by.
+                for old in self.older_lives(up.peer) {
+                    self.peer_dead(old, now);
                 }
+                self.peers.join(up.peer);
                 self.actions.push_back(WorkerAction::Connect { peer: up.peer, address: up.address.into_vec() });
             }
             Message::PeerDead(peer) => self.peer_dead(peer, now),
@@ -230,6 +234,14 @@ impl Worker {
         if self.peers.leave(peer) {
             self.forget_peer(peer);
         }
+    }
+
+    /// Lives of a worker before this one that something here still refers to.
+    fn older_lives(&self, peer: Peer) -> BTreeSet<Peer> {
+        let sources = self.inbound.values().map(|inbound| inbound.source);
+        let destinations = self.outbound.keys().map(|key| key.0);
+        let known = sources.chain(destinations).chain(self.peers.current(peer.worker));
+        known.filter(|known| known.worker == peer.worker && known.incarnation < peer.incarnation).collect()
     }
 
     fn forget_peer(&mut self, peer: Peer) {

@@ -1,0 +1,79 @@
+"""The ghost deployment under Hypothesis: every rule in any order, and planted bugs that it must find.
+
+The seed is printed, so that a failure can be had again with ``--hypothesis-seed``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from pdsched.testing import machine
+from pdsched.testing.machine import WorkerMachine
+
+RULES = 10_000
+"""Rules that must have been executed, over all machines."""
+
+
+def explore(machine_class: type[WorkerMachine], examples: int, *, shrink: bool) -> None:
+    """Runs a machine on random sequences of rules."""
+    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
+    run_state_machine_as_test(
+        machine_class,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=phases,
+            database=None,
+            print_blob=False,
+        ),
+    )
+
+
+class TwoPairs(WorkerMachine):
+    roles = ["prefill", "prefill", "decode", "decode"]
+
+
+class Mixed(WorkerMachine):
+    roles = ["prefill", "decode", "both"]
+
+
+@pytest.mark.timeout(400)
+def test_every_output_equals_the_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """10,000 rules at least: integrity after each, outputs equal the run alone, all pools whole in the end."""
+    machine.EXECUTED.clear()
+    while sum(machine.EXECUTED.values()) < RULES:
+        explore(WorkerMachine, 150, shrink=True)
+        explore(TwoPairs, 60, shrink=True)
+        explore(Mixed, 60, shrink=True)
+    executed: Counter[str] = machine.EXECUTED
+    with capsys.disabled():
+        total = sum(executed.values())
+        print(f"\nghost KV: {total} rules executed: {', '.join(f'{n} {name}' for name, n in executed.most_common())}")
+    assert len(executed) >= 18, f"rules never executed: {executed}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "early_row_reuse",
+        "free_during_copy",
+        "tail_off_by_one",
+        "early_arrival",
+        "findable_too_early",
+        "forgotten_failure",
+    ],
+)
+def test_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite is worth something: it finds each of these."""
+    monkeypatch.setattr(WorkerMachine, "seeded_bug", bug)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011, PT012 - an assertion, a panic of the core or a group of them
+        for _ in range(20):
+            explore(WorkerMachine, 100, shrink=False)
+    assert not isinstance(caught.value, KeyboardInterrupt | SystemExit)
