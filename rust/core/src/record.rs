@@ -174,7 +174,11 @@ pub enum ReplayError {
 /// Feeds a recorded log to a fresh machine and compares every output.
 pub fn replay<M: Machine>(log: &[u8]) -> Result<Replay, ReplayError> {
     let mut reader = Reader { rest: log, truncated: false };
-    let (kind, payload) = reader.next().ok_or(ReplayError::Empty)?;
+    let first = reader.next();
+    let (kind, payload) = first.ok_or_else(|| match log {
+        [] => ReplayError::Empty,
+        _ => ReplayError::Config("it does not begin with a record".into()),
+    })?;
     let config = if kind == Kind::Config as u8 {
         rmp_serde::from_slice(&payload).map_err(|e| e.to_string())
     } else {

@@ -85,7 +85,7 @@ impl Scheduler {
         let Some(step) = this.core.schedule(now) else {
             return Ok(None);
         };
-        let plan = this.core.step(step).expect("just planned").clone();
+        let plan = this.core.step(step).expect("just planned");
         Ok(Some(Step::new(Source::Scheduler(slf.clone().unbind()), this.calls, plan)))
     }
 

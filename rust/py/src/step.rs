@@ -8,8 +8,8 @@ use crate::scheduler::Scheduler;
 use crate::worker::Worker;
 use numpy::ndarray::ArrayView1;
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods};
-use pdsched_core::scheduler::StepArrays;
-use pdsched_core::{self as core, StepId};
+use pdsched_core::scheduler::{StepArrays, StepPlan, TableWrite};
+use pdsched_core::{self as core, RequestId, Row, StepId};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -72,12 +72,32 @@ struct Built {
     opened: Vec<Py<Opened>>,
 }
 
+/// What Python sees of a plan besides its arrays.
+struct Facts {
+    id: StepId,
+    num_seqs: usize,
+    num_decodes: u32,
+    num_tokens: u32,
+    num_samples: u32,
+    table_diff: Vec<TableWrite>,
+    closed: Vec<Row>,
+    preempted: Vec<RequestId>,
+}
+
+impl From<&StepPlan> for Facts {
+    fn from(plan: &StepPlan) -> Self {
+        let StepPlan { id, num_decodes, num_tokens, num_samples, .. } = *plan;
+        let (table_diff, closed, preempted) = (plan.table_diff.clone(), plan.closed.clone(), plan.preempted.clone());
+        Self { id, num_seqs: plan.entries.len(), num_decodes, num_tokens, num_samples, table_diff, closed, preempted }
+    }
+}
+
 #[pyclass(frozen, module = "pdsched")]
 pub struct Step {
     source: Source,
     /// The machine's call counter when the step was planned.
     calls: u64,
-    plan: core::scheduler::StepPlan,
+    plan: Facts,
     built: PyOnceLock<Built>,
 }
 
@@ -91,8 +111,8 @@ pub struct Opened {
 }
 
 impl Step {
-    pub fn new(source: Source, calls: u64, plan: core::scheduler::StepPlan) -> Self {
-        Self { source, calls, plan, built: PyOnceLock::new() }
+    pub fn new(source: Source, calls: u64, plan: &StepPlan) -> Self {
+        Self { source, calls, plan: plan.into(), built: PyOnceLock::new() }
     }
 
     fn fresh<R>(&self, py: Python<'_>, read: impl FnOnce(&core::Scheduler, &Spare) -> R) -> PyResult<R> {
@@ -154,7 +174,7 @@ impl Step {
 
     #[getter]
     fn num_seqs(&self) -> usize {
-        self.plan.entries.len()
+        self.plan.num_seqs
     }
 
     #[getter]
@@ -240,16 +260,16 @@ impl Step {
         let step = self.plan.id;
         let (columns, table) = self.fresh(py, |scheduler, _| {
             let columns = scheduler.max_blocks(step);
-            let mut table = Vec::with_capacity(columns * self.plan.entries.len());
+            let mut table = Vec::with_capacity(columns * self.plan.num_seqs);
             scheduler.block_tables(step, columns, &mut table);
             (columns, table)
         })?;
-        PyArray1::from_vec(py, table).reshape([self.plan.entries.len(), columns])
+        PyArray1::from_vec(py, table).reshape([self.plan.num_seqs, columns])
     }
 
     fn __repr__(&self) -> String {
         let plan = &self.plan;
-        let (seqs, decodes) = (plan.entries.len(), plan.num_decodes);
+        let (seqs, decodes) = (plan.num_seqs, plan.num_decodes);
         format!("Step(id={}, {} tokens, {seqs} sequences, {decodes} of them decodes)", plan.id, plan.num_tokens)
     }
 }

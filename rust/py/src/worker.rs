@@ -207,11 +207,12 @@ impl Worker {
         this.calls += 1;
         this.log.call(&WorkerCall::Schedule(now));
         let step = this.core.schedule(now);
-        let plan = step.and_then(|step| this.core.scheduler().step(step)).cloned();
-        this.log.output(&plan);
+        let Self { core, log, calls, .. } = &mut *this;
+        let plan = step.and_then(|step| core.scheduler().step(step));
+        log.output(&plan);
+        let step = plan.map(|plan| Step::new(Source::Worker(slf.clone().unbind()), *calls, plan));
         this.collect();
-        let calls = this.calls;
-        Ok(plan.map(|plan| Step::new(Source::Worker(slf.clone().unbind()), calls, plan)))
+        Ok(step)
     }
 
     #[pyo3(signature = (step_id, tokens, counts = None, *, now))]

@@ -1,6 +1,6 @@
 //! A plan as the flat arrays a paged-attention kernel takes.
 
-use super::flight::StepPlan;
+use super::flight::{Entry, StepPlan};
 use super::table::Cold;
 use super::{Scheduler, rows::Hot};
 use crate::ids::{Row, StepId};
@@ -82,25 +82,7 @@ impl Scheduler {
         };
         arrays.reserve(plan);
         let (decodes, chunks) = plan.entries.split_at(plan.num_decodes as usize);
-        arrays.query_start_loc.push(0);
-        for (index, entry) in decodes.iter().enumerate() {
-            let hot = self.rows.get(entry.row);
-            let (index, row) = (index as i32, entry.row.0 as i32);
-            // One output of the row is this step's own; any further one is still in flight and comes before it.
-            let unknown = hot.pending > 1;
-            if unknown {
-                arrays.gather_positions.push(index);
-                arrays.gather_rows.push(row);
-            }
-            arrays.token_ids.push(if unknown { -1 } else { i64::from(hot.last_token) });
-            arrays.positions.push(i64::from(entry.start));
-            arrays.slot_mapping.push(i64::from(entry.start) + hot.slot_delta);
-            arrays.query_start_loc.push(index + 1);
-            arrays.seq_lens.push(entry.start as i32 + 1);
-            arrays.logits_indices.push(index);
-            arrays.rows.push(row);
-            arrays.sampled_rows.push(row);
-        }
+        self.build_decodes(decodes, arrays);
         for entry in chunks {
             let hot = self.rows.get(entry.row);
             self.build_chunk(entry.start, entry.end(), hot, arrays);
@@ -115,6 +97,31 @@ impl Scheduler {
             }
         }
         true
+    }
+
+    /// Decodes, one token each: token i belongs to entry i, and each is sampled.
+    fn build_decodes(&self, decodes: &[Entry], arrays: &mut StepArrays) {
+        let count = decodes.len() as i32;
+        arrays.query_start_loc.extend(0..=count);
+        arrays.logits_indices.extend(0..count);
+        arrays.rows.extend(decodes.iter().map(|entry| entry.row.0 as i32));
+        arrays.sampled_rows.extend_from_slice(&arrays.rows);
+        arrays.seq_lens.extend(decodes.iter().map(|entry| entry.start as i32 + 1));
+        arrays.positions.extend(decodes.iter().map(|entry| i64::from(entry.start)));
+        arrays.token_ids.resize(decodes.len(), -1);
+        arrays.slot_mapping.resize(decodes.len(), 0);
+        let columns = arrays.token_ids.iter_mut().zip(&mut arrays.slot_mapping);
+        for (index, (entry, (token, slot))) in decodes.iter().zip(columns).enumerate() {
+            let hot = self.rows.get(entry.row);
+            *slot = i64::from(entry.start) + hot.slot_delta;
+            // One output of the row is this step's own; any further one is still in flight and comes before it.
+            if hot.pending > 1 {
+                arrays.gather_positions.push(index as i32);
+                arrays.gather_rows.push(entry.row.0 as i32);
+            } else {
+                *token = i64::from(hot.last_token);
+            }
+        }
     }
 
     fn build_chunk(&self, start: u32, end: u32, hot: &Hot, arrays: &mut StepArrays) {

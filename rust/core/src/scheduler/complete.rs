@@ -111,7 +111,7 @@ impl Scheduler {
                 self.apply_displaced(entry, token, now, out);
                 continue;
             }
-            let (slot, id, flags, next_full) = (hot.slot, hot.id, hot.flags, hot.next_full);
+            let (id, flags, next_full) = (hot.id, hot.flags, hot.next_full);
             if entry.end() >= next_full {
                 self.register_full(entry.row, entry.end());
             }
@@ -119,7 +119,7 @@ impl Scheduler {
                 out.progress.push((id, entry.end()));
             }
             if let Some(token) = token {
-                self.accept(slot, Some(entry.row), token, now, out);
+                self.accept(entry.row, token, now, out);
             }
         }
         self.pass_fences();
@@ -129,7 +129,7 @@ impl Scheduler {
     fn apply_displaced(&mut self, entry: &Entry, token: Option<u32>, now: Time, out: &mut Outputs) {
         let Some(token) = token else { return };
         match self.flight.find_displaced(entry) {
-            Some(slot) => self.accept(slot, None, token, now, out),
+            Some(slot) => self.accept_displaced(slot, token, now, out),
             None => self.stats.dropped_tokens += 1,
         }
     }

@@ -1,9 +1,9 @@
 //! How requests leave: stop conditions, abort, finish. Every id ends exactly once and is told exactly once.
 
 use super::queue::Slot;
-use super::rows::{HAND_OFF, STOPS};
+use super::rows::{FIRST, HAND_OFF, STOPS};
 use super::table::{Cold, Phase, Timing};
-use super::{Scheduler, SchedulerConfig};
+use super::{Outputs, Scheduler, SchedulerConfig};
 use crate::ids::{RequestId, Row};
 use crate::request::FinishReason;
 use crate::time::Time;
@@ -19,13 +19,6 @@ pub struct Finished {
     pub num_outputs: u32,
     /// Its moments.
     pub timing: Timing,
-}
-
-/// Why and when a request ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
-    pub reason: FinishReason,
-    pub now: Time,
 }
 
 /// Whether the newest token of a request ends it.
@@ -49,7 +42,7 @@ impl Scheduler {
             self.stats.unknown_requests += 1;
             return false;
         };
-        self.end(slot, Ending { reason: FinishReason::Abort, now });
+        self.remove(slot, Some(FinishReason::Abort), now);
         true
     }
 
@@ -58,45 +51,56 @@ impl Scheduler {
         std::mem::take(&mut self.finished)
     }
 
-    /// A sampled token becomes known. `row` is where its request runs, `None` if it was preempted meanwhile.
-    pub(super) fn accept(&mut self, slot: Slot, row: Option<Row>, token: u32, now: Time, out: &mut super::Outputs) {
+    /// A token sampled in its row becomes known. The common case touches the row and the end of the token list only.
+    #[inline]
+    pub(super) fn accept(&mut self, row: Row, token: u32, now: Time, out: &mut Outputs) {
+        let hot = self.rows.get_mut(row);
+        hot.known += 1;
+        hot.pending -= 1;
+        hot.last_token = token;
+        let (slot, flags) = (hot.slot, hot.flags);
+        out.push_token(hot.id, token);
+        let ends = hot.known == hot.limit || flags & (STOPS | HAND_OFF) != 0;
+        hot.flags &= !FIRST;
+        self.stats.output_tokens += 1;
         let cold = self.table.get_mut(slot);
-        if row.is_none() && cold.hand_off {
+        cold.tokens.push(token);
+        if flags & FIRST != 0 {
+            cold.timing.first_token.get_or_insert(now);
+        }
+        if ends {
+            self.judge(slot, now, out);
+        }
+    }
+
+    /// A token becomes known whose request was preempted meanwhile.
+    pub(super) fn accept_displaced(&mut self, slot: Slot, token: u32, now: Time, out: &mut Outputs) {
+        let cold = self.table.get_mut(slot);
+        cold.pending -= 1;
+        if cold.hand_off {
             // A hand-off whose KV is gone has nothing to send with its output: it computes and samples again.
-            cold.pending -= 1;
             self.stats.dropped_tokens += 1;
             return;
         }
         cold.tokens.push(token);
         cold.timing.first_token.get_or_insert(now);
         out.push_token(cold.request.id, token);
-        let ends = match row {
-            Some(row) => {
-                let hot = self.rows.get_mut(row);
-                hot.known += 1;
-                hot.pending -= 1;
-                hot.last_token = token;
-                hot.known == hot.limit || hot.flags & (STOPS | HAND_OFF) != 0
-            }
-            None => {
-                cold.pending -= 1;
-                true
-            }
-        };
         self.stats.output_tokens += 1;
-        if !ends {
-            return;
-        }
+        self.judge(slot, now, out);
+    }
+
+    /// The newest token may end its request, or be all that was wanted of it here.
+    fn judge(&mut self, slot: Slot, now: Time, out: &mut Outputs) {
         let cold = self.table.get(slot);
         if let Some(reason) = verdict(&self.config, cold) {
-            self.end(slot, Ending { reason, now });
+            self.remove(slot, Some(reason), now);
         } else if cold.hand_off {
             self.hold(slot, out);
         }
     }
 
     /// The prefill half is done: the row is left, the blocks stay.
-    fn hold(&mut self, slot: Slot, out: &mut super::Outputs) {
+    fn hold(&mut self, slot: Slot, out: &mut Outputs) {
         self.leave_row(slot);
         self.flight.forget_displaced(slot);
         let cold = self.table.get_mut(slot);
@@ -104,11 +108,7 @@ impl Scheduler {
         out.held.push(cold.request.id);
     }
 
-    pub(super) fn end(&mut self, slot: Slot, Ending { reason, now }: Ending) {
-        self.remove(slot, Some(reason), now);
-    }
-
-    /// Takes a request out of wherever it is.
+    /// Ends a request: takes it out of wherever it is. `None`: its KV went elsewhere.
     pub(super) fn remove(&mut self, slot: Slot, reason: Option<FinishReason>, now: Time) {
         match self.table.get(slot).phase {
             Phase::Waiting => {

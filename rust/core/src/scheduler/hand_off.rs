@@ -1,7 +1,7 @@
 //! The half of a hand-off that one scheduler decides: reservations, arrivals, release, and pins on blocks that a copy
 //! may still touch. Positions here are token positions; where the bytes go is the worker's business.
 
-use super::ending::{Ending, verdict};
+use super::ending::verdict;
 use super::queue::Slot;
 use super::table::{Cold, Inbound, Phase, PinId};
 use super::{Goal, ReserveError, Scheduler, SeededBug};
@@ -154,7 +154,7 @@ impl Scheduler {
         cold.phase = Phase::Ready;
         self.ready.push_back(slot);
         if let Some(reason) = verdict(&self.config, self.table.get(slot)) {
-            self.end(slot, Ending { reason, now });
+            self.remove(slot, Some(reason), now);
         }
         Arrival::Complete
     }

@@ -1,6 +1,5 @@
 //! Blocks for requests that run: one more at a block boundary, and who gives way when there is none.
 
-use super::ending::Ending;
 use super::flight::{Displaced, StepPlan, TableWrite};
 use super::queue::{Slot, Ticket};
 use super::table::Phase;
@@ -85,7 +84,7 @@ impl Scheduler {
         let Phase::Running(row) = cold.phase else { return };
         let alone = self.pool.num_used() as usize == cold.blocks.len();
         if alone && self.rows.get(row).pending == 0 {
-            self.end(slot, Ending { reason: FinishReason::Capacity, now });
+            self.remove(slot, Some(FinishReason::Capacity), now);
         }
     }
 

@@ -9,6 +9,9 @@ pub(super) const STOPS: u32 = 1;
 /// Flag: prefill side of a hand-off; ends here with its first output.
 pub(super) const HAND_OFF: u32 = 2;
 
+/// Flag: it has no output yet, as far as its row knows.
+pub(super) const FIRST: u32 = 4;
+
 /// What planning needs of a running request. Exactly one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
@@ -33,7 +36,7 @@ pub(super) struct Hot {
     pub last_token: u32,
     /// Confirmed positions at which its next block is full and becomes findable.
     pub next_full: u32,
-    /// [`STOPS`] and others.
+    /// [`STOPS`], [`HAND_OFF`], [`FIRST`].
     pub flags: u32,
     /// Its cold part.
     pub slot: Slot,

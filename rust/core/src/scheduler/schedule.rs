@@ -2,7 +2,7 @@
 
 use super::flight::{StepPlan, TableWrite};
 use super::queue::Slot;
-use super::rows::{HAND_OFF, Hot, STOPS};
+use super::rows::{FIRST, HAND_OFF, Hot, STOPS};
 use super::table::Phase;
 use super::{Scheduler, SeededBug, Stats};
 use crate::ids::{Row, StepId};
@@ -191,7 +191,7 @@ impl Scheduler {
             limit: request.max_total().min(self.config.max_model_len.unwrap_or(u32::MAX)),
             last_token: cold.tokens[known as usize - 1],
             next_full: (cold.registered + 1) * block_size,
-            flags: if stops { STOPS } else { 0 },
+            flags: FIRST | if stops { STOPS } else { 0 },
             slot,
             ..Hot::default()
         };

@@ -5,7 +5,7 @@
 //! | `config FIELD=N ...` | limits, before anything else |
 //! | `wait MS` | time passes; timers fire when they are due |
 //! | `submit ID PROMPT_TOKENS MAX_TOKENS`, `abort ID`, `dead PEER` | events of the host |
-//! | `hello PEER ROLE [blocks=N] [len=N] [fingerprint=WORD]` | a worker introduces itself (blocks of 16 tokens) |
+//! | `hello PEER ROLE [blocks=N] [len=N] [generation=N] [fingerprint=WORD]` | a worker introduces itself (blocks of 16 tokens) |
 //! | `load PEER used=N [acked=N] [prefill=N]` | without `acked`: everything sent so far |
 //! | `reserved PEER ATTEMPT`, `refused PEER ATTEMPT` | answers to `reserve` |
 //! | `rejected PEER ATTEMPT`, `failed PEER ATTEMPT REASON` | ends of a try |
@@ -205,6 +205,7 @@ fn hello(role: &str, fields: &[&str]) -> Option<Hello> {
         fingerprint: "tiny".into(),
         block_size: 16,
         num_blocks: 64,
+        generation: 0,
         max_model_len: 4096,
         max_num_seqs: 8,
         address: Default::default(),
@@ -212,6 +213,7 @@ fn hello(role: &str, fields: &[&str]) -> Option<Hello> {
     for field in fields {
         match field.split_once('=')? {
             ("blocks", value) => hello.num_blocks = number(value) as u32,
+            ("generation", value) => hello.generation = number(value) as u32,
             ("len", value) => hello.max_model_len = number(value) as u32,
             ("fingerprint", value) => hello.fingerprint = value.into(),
             _ => return None,
