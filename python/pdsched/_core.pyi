@@ -49,11 +49,11 @@ __all__ = [
 
 __version__: str
 
-Tokens: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
-Int32: TypeAlias = npt.NDArray[np.int32]
-Int64: TypeAlias = npt.NDArray[np.int64]
-Peer: TypeAlias = tuple[int, int]
-Role: TypeAlias = Literal["prefill", "decode", "both"]
+_Tokens: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+_Int32: TypeAlias = npt.NDArray[np.int32]
+_Int64: TypeAlias = npt.NDArray[np.int64]
+_Peer: TypeAlias = tuple[int, int]
+_Role: TypeAlias = Literal["prefill", "decode", "both"]
 
 @final
 class SchedulerConfig:
@@ -141,12 +141,12 @@ class Request:
     def __new__(
         cls,
         id: int,
-        prompt_token_ids: Tokens,
+        prompt_token_ids: _Tokens,
         max_tokens: int,
         *,
-        output_token_ids: Tokens | None = None,
+        output_token_ids: _Tokens | None = None,
         min_tokens: int = 0,
-        stop_token_ids: Tokens | None = None,
+        stop_token_ids: _Tokens | None = None,
         ignore_eos: bool = False,
         namespace: int = 0,
         extra: bytes | None = None,
@@ -235,34 +235,34 @@ class Step:
     def num_decodes(self) -> int:
         """Leading sequences with exactly one token."""
     @property
-    def token_ids(self) -> Int64:
+    def token_ids(self) -> _Int64:
         """``[T]``; -1 where the token is still being sampled by an earlier step, see :attr:`gather`."""
     @property
-    def positions(self) -> Int64:
+    def positions(self) -> _Int64:
         """``[T]``, positions within the sequence."""
     @property
-    def slot_mapping(self) -> Int64:
+    def slot_mapping(self) -> _Int64:
         """``[T]``, block * block_size + offset: where each token's KV is written."""
     @property
-    def query_start_loc(self) -> Int32:
+    def query_start_loc(self) -> _Int32:
         """``[S + 1]``, first token of each sequence."""
     @property
-    def seq_lens(self) -> Int32:
+    def seq_lens(self) -> _Int32:
         """``[S]``, positions each sequence attends to, this step's included."""
     @property
-    def logits_indices(self) -> Int32:
+    def logits_indices(self) -> _Int32:
         """``[L]``, token after which each sample is taken."""
     @property
-    def rows(self) -> Int32:
+    def rows(self) -> _Int32:
         """``[S]``, persistent row of each sequence, stable until the newest step that names it is done."""
     @property
-    def sampled_rows(self) -> Int32:
+    def sampled_rows(self) -> _Int32:
         """``[L]``, row of each sample."""
     @property
-    def gather(self) -> tuple[Int32, Int32]:
-        """(positions ``[G]``, rows ``[G]``): ``token_ids[positions] = last_sampled[rows]`` just before the step runs."""
+    def gather(self) -> tuple[_Int32, _Int32]:
+        """(positions ``[G]``, rows ``[G]``): ``token_ids[positions] = last_sampled[rows]`` before the step runs."""
     @property
-    def table_diff(self) -> tuple[Int32, Int32, Int32]:
+    def table_diff(self) -> tuple[_Int32, _Int32, _Int32]:
         """(row, column, block), each ``[N]``: changes of the runner's block table, before the step runs, also if it is
         skipped."""
     @property
@@ -272,7 +272,7 @@ class Step:
     def opened(self) -> list[Opened]:
         """Rows that begin with this step."""
     @property
-    def closed(self) -> Int32:
+    def closed(self) -> _Int32:
         """Rows left since the last step."""
     @property
     def preempted(self) -> list[int]:
@@ -286,7 +286,7 @@ class Outputs:
     def request_ids(self) -> npt.NDArray[np.uint64]:
         """``[n]``, one entry per output."""
     @property
-    def token_ids(self) -> Int64:
+    def token_ids(self) -> _Int64:
         """``[n]``, the outputs."""
     @property
     def finished(self) -> list[Finished]:
@@ -329,7 +329,7 @@ class Scheduler:
         """Ends a request, whatever it is doing. ``False`` (and counted) when it is not here."""
     def schedule(self, now: int) -> Step | None:
         """Plans a step; ``None``: nothing can be planned now, see :meth:`poll_timeout`."""
-    def complete(self, step_id: int, tokens: Tokens, counts: Tokens | None = None, *, now: int) -> Outputs:
+    def complete(self, step_id: int, tokens: _Tokens, counts: _Tokens | None = None, *, now: int) -> Outputs:
         """A step ran.
 
         Steps count in order: one that comes early is kept, its outputs come with the one that releases it.
@@ -345,14 +345,14 @@ class Scheduler:
             RuntimeError: completed already, and kept.
         """
     def fail(self, step_id: int, now: int) -> Outputs:
-        """A step did not run to its end and nothing of it runs any more; what it would have computed is planned again."""
+        """A step did not run, and nothing of it runs any more: what it would have computed is planned again."""
     def take_finished(self) -> list[Finished]:
         """Ends not told by a completion yet."""
-    def reserve(self, request: Request, now: int) -> tuple[tuple[int, int], Int32] | None:
+    def reserve(self, request: Request, now: int) -> tuple[tuple[int, int], _Int32] | None:
         """Makes room for a request whose prompt is computed elsewhere, all or nothing.
 
         Returns:
-            ((start, end) of the positions that must travel, int32 block table from position 0), or ``None``: no room now.
+            ((start, end) of the positions that must travel, int32 block table from position 0); ``None``: no room now.
 
         Raises:
             ValueError: it can never be served.
@@ -377,7 +377,7 @@ class Scheduler:
         """Nothing unfinished, nothing in flight, no block owned."""
     def tokens(self, id: int) -> npt.NDArray[np.uint32] | None:
         """uint32 ``[n]``, prompt and confirmed outputs of a request."""
-    def blocks(self, id: int) -> Int32 | None:
+    def blocks(self, id: int) -> _Int32 | None:
         """int32 ``[n]``, blocks of a request in the order of its positions."""
     @property
     def num_unfinished(self) -> int: ...
@@ -427,21 +427,21 @@ class BlockPool:
         hash_seed: int = 0,
         hash_bits: int = 64,
     ) -> BlockPool: ...
-    def lookup(self, token_ids: Tokens, *, namespace: int = 0, max_blocks: int | None = None) -> Int32:
+    def lookup(self, token_ids: _Tokens, *, namespace: int = 0, max_blocks: int | None = None) -> _Int32:
         """int32 ``[n]``, blocks of the longest cached prefix; changes nothing."""
-    def allocate(self, token_ids: Tokens, num_blocks: int, *, namespace: int = 0) -> tuple[Int32, int] | None:
+    def allocate(self, token_ids: _Tokens, num_blocks: int, *, namespace: int = 0) -> tuple[_Int32, int] | None:
         """Takes ``num_blocks`` blocks, cached ones of the tokens first: all or nothing.
 
         Returns:
             (int32 ``[num_blocks]``, how many of them were cached), or ``None`` when they are not there.
         """
-    def register(self, blocks: Tokens, token_ids: Tokens, *, namespace: int = 0) -> int:
+    def register(self, blocks: _Tokens, token_ids: _Tokens, *, namespace: int = 0) -> int:
         """These owned blocks are written with these tokens, from position 0: full ones become findable.
 
         Returns:
             Number of blocks that are findable now.
         """
-    def release(self, blocks: Tokens) -> None:
+    def release(self, blocks: _Tokens) -> None:
         """One owner less for each; a suffix is evicted before its prefix.
 
         Raises:
@@ -477,7 +477,7 @@ class LoadBalancer:
     """
 
     def __new__(cls) -> LoadBalancer: ...
-    def add_worker(self, worker: int, role: Role, capacity_tokens: int) -> bool:
+    def add_worker(self, worker: int, role: _Role, capacity_tokens: int) -> bool:
         """A worker joins; ``False`` when it is there already."""
     def remove_worker(self, worker: int) -> list[int]:
         """A worker is gone. Returns the requests that were placed on it."""
@@ -520,11 +520,11 @@ class LoadBalancer:
 class TransferDone:
     """Host to worker: a chunk of a transfer is over; no more bytes of it will be written."""
 
-    def __new__(cls, transfer: int, peer: Peer, chunk: int, ok: bool) -> TransferDone: ...
+    def __new__(cls, transfer: int, peer: _Peer, chunk: int, ok: bool) -> TransferDone: ...
     @property
     def transfer(self) -> int: ...
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def chunk(self) -> int: ...
     @property
@@ -545,7 +545,7 @@ class Send:
     """Carry these bytes; keep the order of each connection, never wait."""
 
     @property
-    def to(self) -> Peer | None:
+    def to(self) -> _Peer | None:
         """(worker, incarnation), or ``None`` for the cluster."""
     @property
     def data(self) -> bytes: ...
@@ -557,23 +557,23 @@ class StartTransfer:
     @property
     def transfer(self) -> int: ...
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def chunk(self) -> int: ...
     @property
-    def src_block(self) -> Int32:
+    def src_block(self) -> _Int32:
         """``[runs]``."""
     @property
-    def src_offset(self) -> Int32:
+    def src_offset(self) -> _Int32:
         """``[runs]``, first token within the block."""
     @property
-    def dst_block(self) -> Int32:
+    def dst_block(self) -> _Int32:
         """``[runs]``."""
     @property
-    def dst_offset(self) -> Int32:
+    def dst_offset(self) -> _Int32:
         """``[runs]``, first token within the block."""
     @property
-    def num_tokens(self) -> Int32:
+    def num_tokens(self) -> _Int32:
         """``[runs]``."""
 
 @final
@@ -583,14 +583,14 @@ class CancelTransfer:
     @property
     def transfer(self) -> int: ...
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
 
 @final
 class Connect:
     """Open the KV channel to a peer, by the address it gave."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def address(self) -> bytes: ...
 
@@ -599,7 +599,7 @@ class Disconnect:
     """Close the KV channel to a peer."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
 
 @final
 class Kill:
@@ -635,7 +635,7 @@ class Worker:
         *,
         worker_id: int,
         incarnation: int,
-        role: Role | str,
+        role: _Role | str,
         fingerprint: str = "",
         address: bytes | None = None,
         kill_after_ns: int | None = None,
@@ -655,7 +655,7 @@ class Worker:
         """When :meth:`handle_timeout` is due (absolute ns)."""
     def schedule(self, now: int) -> Step | None:
         """As :meth:`Scheduler.schedule`."""
-    def complete(self, step_id: int, tokens: Tokens, counts: Tokens | None = None, *, now: int) -> None:
+    def complete(self, step_id: int, tokens: _Tokens, counts: _Tokens | None = None, *, now: int) -> None:
         """As :meth:`Scheduler.complete`; what it brought leaves as actions."""
     def fail(self, step_id: int, now: int) -> None:
         """As :meth:`Scheduler.fail`; after three in a row the requests go back to the cluster."""
@@ -737,7 +737,7 @@ class Emit:
     def index(self) -> int:
         """Index of the first one among the request's outputs."""
     @property
-    def token_ids(self) -> Int64: ...
+    def token_ids(self) -> _Int64: ...
     @property
     def extras(self) -> list[bytes]: ...
 
@@ -766,7 +766,8 @@ class Entered:
     def attempt(self) -> int: ...
     @property
     def phase(self) -> str:
-        """``queued``, ``resuming``, ``reserving``, ``prefilling``, ``handed_off``, ``decoding``, ``running``, ``finished``."""
+        """``queued``, ``resuming``, ``reserving``, ``prefilling``, ``handed_off``, ``decoding``, ``running`` or
+        ``finished``."""
     @property
     def prefill(self) -> int | None: ...
     @property
@@ -777,7 +778,7 @@ class WorkerUp:
     """A worker joined, or came back."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def role(self) -> str: ...
 
@@ -786,7 +787,7 @@ class WorkerDown:
     """A worker is gone, or taken for gone."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def reason(self) -> str:
         """``dead``, ``replaced`` or ``silent``."""
@@ -796,7 +797,7 @@ class WorkerRefused:
     """A worker introduced itself and was not accepted."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> _Peer: ...
     @property
     def reason(self) -> str: ...
 

@@ -103,5 +103,5 @@ def test_what_was_recorded_replays(live: Live, record: Path) -> None:
         replay = _core.replay_cluster if log.name == "cluster.log" else _core.replay_worker
         result = replay(log.read_bytes())
         assert result.difference is None, f"{log.name}: {result.difference}"
-        assert result.calls > 100
+        assert result.calls > 20
         assert result.outputs > 100

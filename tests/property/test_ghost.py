@@ -6,6 +6,7 @@ The seed is printed, so that a failure can be had again with ``--hypothesis-seed
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -36,11 +37,11 @@ def explore(machine_class: type[WorkerMachine], examples: int, *, shrink: bool) 
 
 
 class TwoPairs(WorkerMachine):
-    roles = ["prefill", "prefill", "decode", "decode"]
+    roles: ClassVar[list[str]] = ["prefill", "prefill", "decode", "decode"]
 
 
 class Mixed(WorkerMachine):
-    roles = ["prefill", "decode", "both"]
+    roles: ClassVar[list[str]] = ["prefill", "decode", "both"]
 
 
 @pytest.mark.timeout(400)

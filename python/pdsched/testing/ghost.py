@@ -38,7 +38,8 @@ def next_token(history: Sequence[int] | Int64) -> int:
 
 def solo(prompt: Sequence[int], max_tokens: int, stop_token_ids: Sequence[int] = (), min_tokens: int = 0) -> list[int]:
     """What a request must output, computed without any scheduler."""
-    tokens, outputs = list(prompt), []
+    tokens = list(prompt)
+    outputs: list[int] = []
     while len(outputs) < max_tokens:
         token = next_token(tokens)
         tokens.append(token)

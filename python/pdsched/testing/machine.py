@@ -98,7 +98,8 @@ class WorkerMachine(RuleBasedStateMachine):
         try:
             self.deployment.submit(self.next_id, prompt, max_tokens, stops)
         except ValueError as error:
-            assert str(len(prompt)) in str(error), f"the text does not name the length: {error}"
+            if str(len(prompt)) not in str(error):
+                raise AssertionError(f"the text does not name the length {len(prompt)}") from error
         self.next_id += 1
 
     @rule(prompt=prompts(), max_tokens=st.integers(1, 20), stops=st.lists(tokens, max_size=4))

@@ -71,7 +71,7 @@ pub trait Machine: Sized {
 
 /// Everything a [`Worker`] can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the worker's methods of the same names
+#[allow(missing_docs, clippy::large_enum_variant)] // the worker's methods of the same names; short-lived
 pub enum WorkerCall {
     Handle(WorkerEvent, Time),
     HandleTimeout(Time),
@@ -117,7 +117,7 @@ impl Machine for Worker {
 
 /// Everything a [`Cluster`] can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the cluster's methods of the same names
+#[allow(missing_docs, clippy::large_enum_variant)] // the cluster's methods of the same names; short-lived
 pub enum ClusterCall {
     Handle(ClusterEvent, Time),
     HandleTimeout(Time),
@@ -187,7 +187,7 @@ pub fn replay<M: Machine>(log: &[u8]) -> Result<Replay, ReplayError> {
     let mut machine = config.and_then(M::create).map_err(ReplayError::Config)?;
     let mut replay = Replay { calls: 0, outputs: 0, difference: None, truncated: false };
     let mut expected: VecDeque<Vec<u8>> = VecDeque::new();
-    while let Some((kind, payload)) = reader.next() {
+    for (kind, payload) in reader.by_ref() {
         if kind == Kind::Output as u8 {
             replay.outputs += 1;
             match expected.pop_front() {

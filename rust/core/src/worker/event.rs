@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the host reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // nearly all of them are messages
 pub enum WorkerEvent {
     /// A message came.
     Message(Envelope),
@@ -27,6 +28,7 @@ pub enum WorkerEvent {
 
 /// What the host shall do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // nearly all of them are messages
 pub enum WorkerAction {
     /// Carry a message. It may be lost; never wait for it.
     Send {

@@ -26,6 +26,8 @@ pub struct FakeWorker {
     pub outbox: VecDeque<Envelope>,
     pub last_sent: Option<Envelope>,
     pub seq: u64,
+    /// Hellos said in this life.
+    pub generation: u32,
     pub heard_seq: u64,
     /// Made room; since when.
     pub reserved: BTreeMap<Attempt, (Request, Time)>,
@@ -49,7 +51,10 @@ impl FakeWorker {
         let role = self.role.unwrap();
         let (fingerprint, address) = ("tiny".to_string(), Default::default());
         let (block_size, num_blocks, max_model_len, max_num_seqs) = (BLOCK, BLOCKS, 64, 8);
-        let hello = Hello { role, fingerprint, block_size, num_blocks, max_model_len, max_num_seqs, address };
+        self.generation += 1;
+        let generation = self.generation;
+        let hello =
+            Hello { role, fingerprint, block_size, num_blocks, generation, max_model_len, max_num_seqs, address };
         self.say(from, Message::Hello(hello));
     }
 

@@ -52,10 +52,20 @@ fn b094_a_new_life_is_the_end_of_the_old_one() {
 }
 
 #[test]
+fn the_same_hello_again_costs_nothing() {
+    let mut b = Bench::split();
+    b.submit(1, 4, 8);
+    let texts = b.say(D, Message::Hello(hello(Role::Decode)));
+    assert!(texts.iter().any(|text| text.ends_with("welcome")), "{texts:?}");
+    assert!(!texts.iter().any(|text| text.contains("resuming")), "{texts:?}");
+    assert_eq!(b.cluster.stats().failed_attempts, 0);
+}
+
+#[test]
 fn a_second_hello_means_the_memory_is_gone() {
     let mut b = Bench::bring_to(Phase::HandedOff);
     b.load(D, 5);
-    let texts = b.say(D, Message::Hello(hello(Role::Decode)));
+    let texts = b.say(D, Message::Hello(Hello { generation: 1, ..hello(Role::Decode) }));
     assert_eq!(
         texts[..6],
         [
@@ -96,7 +106,7 @@ fn a_lost_worker_can_still_be_proven_dead_or_say_hello() {
     let mut c = Bench { cluster: b.cluster.clone(), now: b.now, seqs: b.seqs.clone(), sent: b.sent.clone() };
     assert_eq!(b.dead(B), ["w3#1 down, dead"]);
     assert_eq!(b.cluster.stats().workers_lost, 1, "lost once");
-    let texts = c.say(B, Message::Hello(hello(Role::Both)));
+    let texts = c.say(B, Message::Hello(Hello { generation: 1, ..hello(Role::Both) }));
     assert_eq!(texts[..3], ["w3#1 <- #3 welcome", "w3#1 up, both", "1.2 running on w3"]);
 }
 

@@ -34,6 +34,7 @@ fn hello(role: Role) -> Hello {
         fingerprint: "tiny".into(),
         block_size: 4,
         num_blocks: 32,
+        generation: 0,
         max_model_len: 100,
         max_num_seqs: 8,
         address: ByteBuf::new(),
