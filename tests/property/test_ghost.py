@@ -69,6 +69,7 @@ def test_every_output_equals_the_run_alone(capsys: pytest.CaptureFixture[str]) -
         "early_arrival",
         "findable_too_early",
         "forgotten_failure",
+        "stale_block",
     ],
 )
 def test_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,20 @@ class WorkerMachine(RuleBasedStateMachine):
         if host := self.awake(pick, lambda host: host.waiting):
             host.fail(fraction)
 
+    @precondition(lambda self: self.awake(0, lambda host: host.has_work))
+    @rule(pick=picks, ahead=st.integers(2, 3), fraction=st.floats(0, 1))
+    def stumble(self, pick: int, ahead: int, fraction: float) -> None:
+        """A step fails with others planned behind it, and work goes on."""
+        EXECUTED["stumble"] += 1
+        if host := self.awake(pick, lambda host: host.has_work):
+            for _ in range(ahead):
+                host.plan()
+            host.fail(fraction)
+            for _ in range(ahead + 1):
+                host.plan()
+                host.run()
+                host.complete()
+
     @precondition(lambda self: self.awake(0, lambda host: host.copies))
     @rule(pick=picks, which=picks, runs=st.integers(1, 4))
     def copy(self, pick: int, which: int, runs: int) -> None:

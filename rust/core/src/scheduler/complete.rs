@@ -170,7 +170,9 @@ impl Scheduler {
         hot.run = hot.run.wrapping_add(1);
         // Steps behind this one may have taken blocks further on: the next decode goes where it would have gone.
         let column = (hot.known - 1) / self.config.block_size;
-        hot.open_block(column, self.table.get(hot.slot).blocks[column as usize], self.config.block_size);
+        if self.config.seeded_bug != Some(SeededBug::StaleBlock) {
+            hot.open_block(column, self.table.get(hot.slot).blocks[column as usize], self.config.block_size);
+        }
         let decoding = hot.known - hot.planned == 1;
         let was_prefilling = !self.rows.is_decoding(entry.row);
         self.rows.set_decoding(entry.row, decoding);

@@ -56,6 +56,8 @@ pub enum SeededBug {
     FindableTooEarly,
     /// A failed step's positions count as computed.
     ForgottenFailure,
+    /// After a failed step the next token goes into the block that a later step had opened.
+    StaleBlock,
 }
 
 impl SchedulerConfig {
