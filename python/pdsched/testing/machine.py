@@ -201,6 +201,19 @@ class WorkerMachine(RuleBasedStateMachine):
                 host.run()
                 host.complete()
 
+    @precondition(lambda self: self.awake(0, lambda host: host.has_work))
+    @rule(pick=picks, ahead=st.integers(2, 3), order=st.permutations(range(3)))
+    def complete_late(self, pick: int, ahead: int, order: list[int]) -> None:
+        """Steps run one after the other, and their results come back in any order."""
+        EXECUTED["complete_late"] += 1
+        if host := self.awake(pick, lambda host: host.has_work):
+            for _ in range(ahead):
+                host.plan()
+            while host.run():
+                pass
+            for which in order:
+                host.complete(lambda count, which=which: which % count)  # type: ignore[misc]
+
     @precondition(lambda self: self.awake(0, lambda host: host.copies))
     @rule(pick=picks, which=picks, runs=st.integers(1, 4))
     def copy(self, pick: int, which: int, runs: int) -> None:
