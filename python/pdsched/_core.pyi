@@ -267,7 +267,8 @@ class Step:
         skipped."""
     @property
     def block_tables(self) -> npt.NDArray[np.int32]:
-        """``[S, columns]``, a copy of the block table in step order, padded with -1."""
+        """``[S, columns]``, a copy of the block table in step order, padded with -1; made anew at each access, so each
+        must come before the machine's next call."""
     @property
     def opened(self) -> list[Opened]:
         """Rows that begin with this step."""

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pdsched import ClusterConfig, SchedulerConfig
 from pdsched.testing.deployment import GhostDeployment
 from pdsched.testing.ghost import VOCABULARY
-from pdsched.testing.host import GhostHost, HostConfig
+from pdsched.testing.host import Copy, GhostHost, HostConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,28 +276,42 @@ class WorkerMachine(RuleBasedStateMachine):
         for _ in range(rounds):
             self.deployment.round(copies=copies)
 
-    @precondition(lambda self: self.awake(0, lambda host: host.copies))
-    @rule(pick=picks, prompt=prompts())
-    def late_writer(self, pick: int, prompt: list[int]) -> None:
-        """All clients leave in the middle of a copy, others come, and only then does the old copy go on writing."""
+    @precondition(lambda self: not self.deployment.frozen)
+    @rule(prompt=prompts())
+    def late_writer(self, prompt: list[int]) -> None:
+        """A client leaves in the middle of a copy, another comes, and only then does the old copy go on writing."""
         EXECUTED["late_writer"] += 1
-        writer = self.awake(pick, lambda host: host.copies)
-        assert writer is not None
-        late = list(writer.copies)
+        self.leave_all()
+        self.submit(prompt, 8, [])
+        for _ in range(12):
+            self.work_beside([])
+            if late := [(host, copy) for host in self.deployment.awake() for copy in host.copies]:
+                break
+        else:
+            return
+        self.leave_all()
+        self.submit([(token + 1) % VOCABULARY for token in prompt], 8, [])
+        for _ in range(12):
+            self.work_beside([copy for _, copy in late])
+        for writer, copy in late:
+            if copy in writer.copies:
+                writer.copy(writer.copies.index(copy), 1000)
+
+    def leave_all(self) -> None:
+        """All clients leave, and everybody hears of it."""
         for request_id in self.deployment.clients:
             self.deployment.abort(request_id)
-        self.submit(prompt, 3, [])
-        self.submit(prompt[::-1], 3, [])
-        for _ in range(6):
-            self.quiesce()
-            for host in self.deployment.awake():
-                for copy in [copy for copy in host.copies if copy not in late]:
-                    host.copy(host.copies.index(copy), 1000)
-                host.plan()
-                host.run()
-                host.complete()
-        for copy in [copy for copy in writer.copies if copy in late]:
-            writer.copy(writer.copies.index(copy), 1000)
+        self.quiesce()
+
+    def work_beside(self, late: list[Copy]) -> None:
+        """A round of work in which these copies do not move; without any, those that begin are left alone too."""
+        self.quiesce()
+        for host in self.deployment.awake():
+            for copy in [copy for copy in host.copies if late and copy not in late]:
+                host.copy(host.copies.index(copy), 1000)
+            host.plan()
+            host.run()
+            host.complete()
 
     @invariant()
     def integrity(self) -> None:

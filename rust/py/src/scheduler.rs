@@ -98,9 +98,9 @@ impl Scheduler {
         counts: Option<&Bound<'_, PyAny>>,
         now: u64,
     ) -> PyResult<Outputs> {
-        self.calls += 1;
         let tokens = sampled(tokens, counts)?;
         let outputs = self.core.complete(StepId(step_id), tokens.as_slice()?, now).map_err(Error::from)?;
+        self.calls += 1;
         Ok(Outputs::new(py, outputs))
     }
 

@@ -103,6 +103,7 @@ impl Scheduler {
 
     fn apply(&mut self, plan: &StepPlan, tokens: &[i64], now: Time, out: &mut Outputs) {
         self.flight.completed = plan.id;
+        out.progress.append(&mut self.cached);
         let mut tokens = tokens.iter().map(|&token| token as u32);
         for entry in &plan.entries {
             let token = if entry.samples() { tokens.next() } else { None };

@@ -159,6 +159,12 @@ impl Scheduler {
         Arrival::Complete
     }
 
+    /// Hand-offs that were admitted with a cached prefix since the last completion, and its length in tokens: sendable
+    /// at once. Whoever does not ask finds them in the next [`Outputs::progress`](super::Outputs::progress).
+    pub fn take_cached(&mut self) -> Vec<(RequestId, u32)> {
+        std::mem::take(&mut self.cached)
+    }
+
     /// The KV of a hand-off is where it belongs: its blocks go back (behind their pins).
     pub fn release(&mut self, id: RequestId, now: Time) -> bool {
         let slot = self.table.find(id).filter(|&slot| self.table.get(slot).phase == Phase::Held);

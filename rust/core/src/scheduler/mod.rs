@@ -121,6 +121,8 @@ pub struct Scheduler {
     /// Rows left and requests preempted since the last step.
     closed: Vec<Row>,
     preempted: Vec<RequestId>,
+    /// Hand-offs admitted with a cached prefix, which can be sent before anything of them is computed.
+    cached: Vec<(RequestId, u32)>,
     next_arrival: u64,
     stats: Stats,
     /// Scratch for prefix hits.
@@ -144,6 +146,7 @@ impl Scheduler {
             finished: Vec::new(),
             closed: Vec::new(),
             preempted: Vec::new(),
+            cached: Vec::new(),
             next_arrival: 0,
             stats: Stats::default(),
             hits: Vec::new(),

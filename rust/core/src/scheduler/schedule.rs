@@ -198,6 +198,9 @@ impl Scheduler {
         if cold.hand_off {
             hot.flags |= HAND_OFF;
             hot.limit = hot.limit.min(known + 1);
+            if planned > 0 {
+                self.cached.push((hot.id, planned));
+            }
         }
         if !self.config.prefix_caching {
             hot.next_full = u32::MAX;

@@ -1,7 +1,7 @@
 //! Steps: the scheduler's calls, and what of their results others must hear.
 
 use super::Worker;
-use super::leg::Part;
+use super::leg::{Leg, Part};
 use crate::ids::{RequestId, StepId};
 use crate::message::{End, FailReason, Message, StepReport};
 use crate::request::FinishReason;
@@ -12,6 +12,11 @@ impl Worker {
     /// Plans a step; as [`Scheduler::schedule`](crate::Scheduler::schedule).
     pub fn schedule(&mut self, now: Time) -> Option<StepId> {
         let step = self.scheduler.schedule(now);
+        for (local, cached) in self.scheduler.take_cached() {
+            if let Some(Leg { part: Part::Outbound(key), .. }) = self.legs.get(local) {
+                self.send_computed(key, cached);
+            }
+        }
         self.publish_ends();
         step
     }
