@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pdsched import PeerDead, Request
+from pdsched import PeerDead, Request, Scheduler, SchedulerConfig
 
 from .harness import Ghost, Pair, config, text
 
@@ -266,3 +266,22 @@ def test_b061_dead_and_unknown_transfers_are_counted() -> None:
         pair.check()
     pair.finish()
     assert pair.d.worker.stats()["stale_messages"] > 0
+
+
+def test_a_cached_prefix_is_not_sendable_once_its_blocks_are_gone() -> None:
+    """What a hand-off found cached is sendable at once, but not after it was aborted."""
+    prompt = list(range(8))
+    for aborted in (False, True):
+        scheduler = Scheduler(SchedulerConfig(8, 4, 4, 16))
+        scheduler.add(Request(1, prompt, 1), now=0)
+        step = scheduler.schedule(0)
+        assert step is not None
+        scheduler.complete(step.id, [9], now=0)
+        scheduler.add(Request(2, [*prompt, 1], 5), now=0, hand_off=True)
+        scheduler.add(Request(3, [50], 2), now=0)
+        step = scheduler.schedule(0)
+        assert step is not None
+        if aborted:
+            scheduler.abort(2, 0)
+        out = scheduler.complete(step.id, [1] * step.num_samples, now=0)
+        assert out.progress == ([] if aborted else [(2, 8), (2, 9)])

@@ -99,9 +99,12 @@ def test_what_was_recorded_replays(live: Live, record: Path) -> None:
     live.run(asyncio.sleep(0.1))
     logs = sorted(record.iterdir())
     assert [log.name for log in logs] == ["cluster.log"] + [f"worker-{n}-{n}.log" for n in range(1, 6)]
+    living = {"cluster.log"} | {f"worker-{worker}-{incarnation}.log" for worker, incarnation in live.engine.workers_up}
+    assert 1 < len(living) < len(logs), "some were killed, some were not"
     for log in logs:
         replay = _core.replay_cluster if log.name == "cluster.log" else _core.replay_worker
         result = replay(log.read_bytes())
         assert result.difference is None, f"{log.name}: {result.difference}"
-        assert result.calls > 20
-        assert result.outputs > 20
+        # One that was killed early has little to tell; how little depends on the machine's speed.
+        least = 100 if log.name in living else 20
+        assert min(result.calls, result.outputs) > least, f"{log.name}: {result.calls} calls, {result.outputs} outputs"

@@ -16,6 +16,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use std::sync::{Arc, Mutex};
 
+/// Buffers kept for later steps: as many as steps can be in flight, and one more.
+const MAX_SPARE: usize = 17;
+
 /// Buffers that no view refers to any more, with the step they were made for.
 #[derive(Clone, Default)]
 pub struct Spare(Arc<Mutex<Vec<(StepId, StepArrays)>>>);
@@ -39,7 +42,9 @@ pub struct StepBuffers {
 impl Drop for StepBuffers {
     fn drop(&mut self) {
         let arrays = std::mem::take(&mut self.arrays);
-        if let Ok(mut spare) = self.spare.0.lock() {
+        if let Ok(mut spare) = self.spare.0.lock()
+            && spare.len() < MAX_SPARE
+        {
             spare.push((self.step, arrays));
         }
     }

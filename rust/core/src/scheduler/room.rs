@@ -123,6 +123,8 @@ impl Scheduler {
     /// A request's blocks go back, behind the newest step that names them and the pins on them.
     pub(super) fn free_blocks(&mut self, slot: Slot) {
         let cold = self.table.get_mut(slot);
+        // Nothing can be sent from blocks that are gone.
+        self.cached.retain(|&(id, _)| id != cold.request.id);
         let (blocks, mut pins) = (std::mem::take(&mut cold.blocks), std::mem::take(&mut cold.pins));
         if self.config.seeded_bug == Some(SeededBug::FreeDuringCopy) && matches!(cold.phase, Phase::Reserved(_)) {
             pins.clear();
